@@ -9,7 +9,9 @@ from msgspec.structs import replace
 
 from .asking import Asker
 from .core import names
+from .core.actions import Admin as AdminRequest
 from .core.actions import (
+    AdminAck,
     AnyAction,
     DeleteTopic,
     EndSubscription,
@@ -20,17 +22,15 @@ from .core.actions import (
     Skip,
     Truncate,
 )
-from .core.answers import AdminAck, AnyReply, ClientsReport, StatusReport
+from .core.answers import AnyReply
 from .core.arguments import checked
 from .core.errors import StaleError, TimedOutError, UsageError
 from .core.limits import PAUSE_REASON_CHARS_MAX
 from .core.message_base import Natural, Request, Role, Start
-from .core.requests import Admin as AdminRequest
-from .core.requests import Clients, Status
 from .core.retry import RetryPolicy
 from .core.session import refusal
 from .core.start import start_of
-from .core.status import ClientStatus, TopicStatus
+from .core.status import Clients, ClientsReport, ClientStatus, Status, StatusReport, TopicStatus
 from .gate import Gate, closing, gated
 from .surroundings import client_here
 from .world import REAL, World

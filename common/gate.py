@@ -13,11 +13,11 @@ code has to run to note it, so a second exception right after the first does no 
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import wraps
-from threading import Lock, get_ident
 from types import CodeType
 from typing import Concatenate, Final, NoReturn, ParamSpec, Protocol, TypeVar, cast
 
@@ -60,12 +60,15 @@ class Steps(Protocol):
 class _Turn:
     """One call: which thread is in it, and whether it is open."""
 
-    __slots__ = ("mark", "shared", "thread")
+    __slots__ = ("end", "is_open", "shared", "thread", "wait")
 
     def __init__(self, shared: Shared | None = None) -> None:
-        self.mark = mark = Lock()  # held while it is open
+        mark = threading.Lock()
         mark.acquire()
-        self.thread = get_ident()
+        self.end = mark.release
+        self.is_open = mark.locked
+        self.wait = mark.acquire
+        self.thread = threading.get_ident()
         self.shared = shared
 
     def is_running(self) -> bool:
@@ -163,7 +166,7 @@ class Gate(Lives):
         while (first := turns[0]) is not turn:
             if turn.shared is not None and turn.shared.is_settled:
                 return
-            if first.mark.locked() and self._is_executed(first, turn):
+            if first.is_open() and self._is_executed(first, turn):
                 continue
             try:
                 turns.remove(first)
@@ -205,7 +208,7 @@ class Gate(Lives):
         turns.append(turn)
         try:
             while (first := turns[0]) is not turn:
-                if first.mark.locked() and first.is_running():
+                if first.is_open() and first.is_running():
                     return False
                 with suppress(ValueError):
                     turns.remove(first)
@@ -217,18 +220,18 @@ class Gate(Lives):
         finally:
             with suppress(ValueError):
                 turns.remove(turn)
-            turn.mark.release()
+            turn.end()
 
     def _is_executed(self, first: _Turn, turn: _Turn) -> bool:
         """Whether an open call is still executed, after a short wait; else it was interrupted."""
         if not first.is_running():
             self._is_broken |= (
-                first.mark.locked()
+                first.is_open()
             )  # before it is removed, so that the next call sees it
             return False
         if first.thread != turn.thread and self._threads:
-            if first.mark.acquire(True, LOOK_S):
-                first.mark.release()  # for the next waiting call
+            if first.wait(True, LOOK_S):
+                first.end()  # for the next waiting call
             return True
         self._turns.remove(turn)
         if first.thread == turn.thread:
@@ -251,7 +254,7 @@ class Gate(Lives):
         return [
             turn.shared
             for turn in self._turns[1:]
-            if turn.shared is not None and turn.mark.locked() and turn.is_running()
+            if turn.shared is not None and turn.is_open() and turn.is_running()
         ]
 
     def begin_again(self) -> None:
@@ -263,10 +266,10 @@ class Gate(Lives):
 
     def left_by(self, error: BaseException, turn: _Turn | None) -> None:
         """End a call that raises `error`; note if it was interrupted."""
-        if turn is None or not turn.mark.locked() or not _is_of_one_call(error):
+        if turn is None or not turn.is_open() or not _is_of_one_call(error):
             self._is_broken = True
         else:
-            turn.mark.release()
+            turn.end()
 
 
 _gates: weakref.WeakSet[Gate] = weakref.WeakSet()
@@ -317,7 +320,7 @@ def _through_the_gate(
             turn = _Turn(cast("Shared", args[0]) if shares else None)
             self._gate.enter(turn, after_close=after_close, recovers=recovers)
             result = inner(self, *args, **kwargs)
-            return (result, turn.mark.release())[0]  # ending is the last step before the return
+            return (result, turn.end())[0]  # ending is the last step before the return
         except BaseException as error:
             self._gate.left_by(error, turn)
             raise

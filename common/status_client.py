@@ -8,12 +8,10 @@ import msgspec
 from msgspec import UNSET
 
 from .asking import Asker
-from .core.answers import StatusReport
 from .core.limits import STATUS_ROWS_MAX
-from .core.requests import Status
 from .core.retry import RetryPolicy
 from .core.session import refusal
-from .core.status import TopicStatus
+from .core.status import Status, StatusReport, TopicStatus
 from .world import REAL, World
 
 

@@ -13,7 +13,6 @@ from msgspec import UNSET, Struct
 
 from reliable_pubsub.common.admin_client import Admin, AdminOutcome
 from reliable_pubsub.common.asking import Asker
-from reliable_pubsub.common.core.answers import ClientsReport
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.dead_letter import dead_topic
 from reliable_pubsub.common.core.errors import (
@@ -26,11 +25,10 @@ from reliable_pubsub.common.core.errors import (
 )
 from reliable_pubsub.common.core.message_base import BatchHeader, Start
 from reliable_pubsub.common.core.names import ExactTopic
-from reliable_pubsub.common.core.requests import Clients
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.session import refusal
 from reliable_pubsub.common.core.start import Earliest, at_offset, at_time, parse_start
-from reliable_pubsub.common.core.status import ClientStatus
+from reliable_pubsub.common.core.status import Clients, ClientsReport, ClientStatus
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.core.direct_followers import StoredBatch, messages_in
 from reliable_pubsub.subscriber.reader import LogReader

@@ -13,37 +13,30 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec import Struct
 
-from reliable_pubsub.common.core.actions import SetCursor
+from reliable_pubsub.common.core.actions import Admin, SetCursor
 from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.group_messages import Outcome, Settle, Take
 from reliable_pubsub.common.core.interest_messages import Subscriptions
 from reliable_pubsub.common.core.limits import FRAME_BYTES_MAX
 from reliable_pubsub.common.core.message_base import Role, Start
 from reliable_pubsub.common.core.pattern_messages import Fetch, Match
+from reliable_pubsub.common.core.qos0_messages import Listeners, Ring
 from reliable_pubsub.common.core.requests import (
-    Abort,
     Ack,
-    Admin,
     AnyRequest,
     Bye,
-    Clients,
-    Commit,
     Dead,
     Delivery,
     Get,
     Hello,
     History,
-    Listeners,
-    Outcome,
     Put,
-    Ring,
-    Settle,
-    Stage,
-    Status,
     Sub,
-    Take,
     Unsub,
 )
 from reliable_pubsub.common.core.start import Earliest
+from reliable_pubsub.common.core.status import Clients, Status
+from reliable_pubsub.common.core.transaction_messages import Abort, Commit, Stage
 from reliable_pubsub.common.core.wire import encode_request
 
 from . import zmtp

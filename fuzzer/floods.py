@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.message_base import Role
-from reliable_pubsub.common.core.requests import Status
+from reliable_pubsub.common.core.status import Status
 from reliable_pubsub.common.core.wire import encode_request
 from reliable_pubsub.relay.core.messages import Interest, Node
 from reliable_pubsub.relay.core.pattern import Pattern

@@ -22,17 +22,9 @@ from reliable_pubsub.common.core.answers import Denied
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.message_base import Reply, Start
-from reliable_pubsub.common.core.requests import (
-    Ack,
-    Get,
-    Hello,
-    History,
-    Put,
-    Stage,
-    Status,
-    Sub,
-    Unsub,
-)
+from reliable_pubsub.common.core.requests import Ack, Get, Hello, History, Put, Sub, Unsub
+from reliable_pubsub.common.core.status import Status
+from reliable_pubsub.common.core.transaction_messages import Stage
 from reliable_pubsub.common.core.wire import encode_request
 from reliable_pubsub.common.transport import use_keys_of
 from reliable_pubsub.relay.core.messages import Interest, Node

@@ -15,9 +15,8 @@ from typing import Final
 import zmq
 from msgspec import Struct
 
-from reliable_pubsub.common.core.answers import StatusReport
-from reliable_pubsub.common.core.requests import Status
 from reliable_pubsub.common.core.settings import Settings
+from reliable_pubsub.common.core.status import Status, StatusReport
 from reliable_pubsub.common.core.wire import decode_reply, encode_request
 from reliable_pubsub.common.transport import use_keys_of
 

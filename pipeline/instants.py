@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Final
 
 _MILLISECONDS: Final = re.compile(r"[0-9]{1,15}\Z")
-INSTANT_EXAMPLE: Final = "2026-11-21T08:30:00Z, or milliseconds since 1970"
 
 
 def instant_ns(text: str) -> int | None:

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, asking_options
 from reliable_pubsub.common.core import names
-from reliable_pubsub.common.core.answers import StatusReport
 from reliable_pubsub.common.core.errors import ConfigurationError, ConflictError
 from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.common.core.status import StatusReport
 from reliable_pubsub.common.plan_view import progress_bar
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.subscriber.external_cursor import ExternalCursor

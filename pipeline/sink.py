@@ -21,10 +21,9 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from reliable_pubsub.common.core.answers import CommitAck
 from reliable_pubsub.common.core.errors import ConfigurationError, LimitError, PubSubError
 from reliable_pubsub.common.core.limits import MIB, TRANSACTION_BYTES_MAX
-from reliable_pubsub.common.core.requests import Part
+from reliable_pubsub.common.core.transaction_messages import CommitAck, Part
 from reliable_pubsub.publisher.core.outbox import Encoded
 from reliable_pubsub.publisher.writer import TransactionWriter
 

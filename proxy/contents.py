@@ -20,7 +20,7 @@ from rich.text import Text
 from reliable_pubsub.common.core.errors import ConfigurationError
 
 from .check import check_store
-from .core.records import StoredState, StoredTopic
+from .core.stored import StoredState, StoredTopic
 from .last_run import read_last_run
 from .store import MARK_NAME, Store
 from .stored_state import FILE_NAME, read_state, reading

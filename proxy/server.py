@@ -13,10 +13,9 @@ import zmq
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.answers import StatusReport
 from reliable_pubsub.common.core.message_base import Promise
 from reliable_pubsub.common.core.recorder import Recorder
-from reliable_pubsub.common.core.status import CommitterStatus
+from reliable_pubsub.common.core.status import CommitterStatus, StatusReport
 from reliable_pubsub.common.notify import ServiceManager
 from reliable_pubsub.common.system import WakeUp
 from reliable_pubsub.relay.authentication import Authentication
@@ -39,7 +38,6 @@ from .core.storage import StorageFullError
 from .core.survey import Survey
 from .front_door import FrontDoor
 from .ingress import Ingress
-from .log_check import LogDamage
 from .log_reader import StoreReader
 from .observation import Observation
 from .push import Push
@@ -47,6 +45,7 @@ from .server_settings import ServerSettings, opened_store
 from .socket_poll import SocketPoll, is_readable
 from .store import LOG_BYTES_MAX
 from .stored_state import read_state, reading
+from .wal_check import LogDamage
 
 TICK_S: Final = 0.1
 AUDIT_FILE: Final = "audit.jsonl"  # in the data directory, and older ones beside it

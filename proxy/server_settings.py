@@ -14,9 +14,9 @@ from reliable_pubsub.common.lock import make_directory
 from reliable_pubsub.relay.core.inflow import ConnectionBounds
 
 from .core.state import BrokerSettings
-from .log_check import LogDamage
 from .push import EndpointSettings
 from .store import Store
+from .wal_check import LogDamage
 
 if TYPE_CHECKING:
     from .postgres_store import PostgresStore

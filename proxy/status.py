@@ -21,7 +21,6 @@ from reliable_pubsub.common.command_line import (
     readable_errors,
     settings_from,
 )
-from reliable_pubsub.common.core.answers import StatusReport
 from reliable_pubsub.common.core.errors import InDoubtError
 from reliable_pubsub.common.core.status import (
     CommitterStatus,
@@ -30,6 +29,7 @@ from reliable_pubsub.common.core.status import (
     PushStatus,
     RingStatus,
     StagingStatus,
+    StatusReport,
     TopicStatus,
 )
 from reliable_pubsub.common.key_files import client_keys

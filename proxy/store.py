@@ -31,9 +31,9 @@ from .core.schema import SCHEMA_VERSION, TABLES, row_crc
 from .core.storage import StorageFullError
 from .core.write_ahead_log import FRAME_HEADER_BYTES
 from .last_run import LastRun, machine_boot, read_last_run, write_last_run
-from .log_check import LogDamage, check_log
 from .stored_state import FILE_NAME, UNREADABLE, has_own_schema, open_reader
 from .upgrade import upgrade
+from .wal_check import LogDamage, check_log
 
 MARK_NAME: Final = "initialised"  # exists once a store was created; records how the last proxy ran
 CHECKPOINT_PAGES: Final = 2000  # 8 MiB of log between two checkpoints

@@ -12,15 +12,17 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from reliable_pubsub.common.core.actions import AnyAction, Effect
-from reliable_pubsub.common.core.answers import Stretch, TopicReceipt
+from reliable_pubsub.common.core.group_messages import Stretch
 from reliable_pubsub.common.core.message_base import GroupTerms, Terms
 from reliable_pubsub.common.core.pattern import Pattern
+from reliable_pubsub.common.core.transaction_messages import TopicReceipt
 from reliable_pubsub.common.damage import RESTORE_A_COPY, error_of
 
 from .core.group_state import Member, Run, StoredGroup
-from .core.records import (
-    Administered,
-    Charged,
+from .core.records import Administered, Charged, TransactionCommitted
+from .core.rows import FLOORS, PAUSED
+from .core.schema import KNOWN_ENDS, SCHEMA_ROWS, TABLES, meaning, place_of
+from .core.stored import (
     StoredPattern,
     StoredPublisher,
     StoredSegment,
@@ -28,10 +30,7 @@ from .core.records import (
     StoredState,
     StoredSubscription,
     StoredTopic,
-    TransactionCommitted,
 )
-from .core.rows import FLOORS, PAUSED
-from .core.schema import KNOWN_ENDS, SCHEMA_ROWS, TABLES, meaning, place_of
 
 FILE_NAME: Final = "proxy.sqlite3"
 UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)  # the second for undecodable text

@@ -10,10 +10,17 @@ from collections.abc import Sequence
 
 from reliable_pubsub.common.asking import Asker, Session
 from reliable_pubsub.common.core import names
-from reliable_pubsub.common.core.answers import AbortAck, CommitAck, StageAck
-from reliable_pubsub.common.core.requests import Abort, Commit, Part, Stage
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.settings import PUBLISHER_ENDPOINT
+from reliable_pubsub.common.core.transaction_messages import (
+    Abort,
+    AbortAck,
+    Commit,
+    CommitAck,
+    Part,
+    Stage,
+    StageAck,
+)
 from reliable_pubsub.common.world import REAL, World
 
 from .core.outbox import Encoded

@@ -9,12 +9,11 @@ from typing import Protocol
 
 import zmq
 
-from reliable_pubsub.common.core.answers import StatusReport
 from reliable_pubsub.common.core.endpoint import endpoints_of, host_of
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.keys import SecureEndpoint, keys_of
 from reliable_pubsub.common.core.limits import LINK_BYTES
-from reliable_pubsub.common.core.requests import Status
+from reliable_pubsub.common.core.status import Status, StatusReport
 from reliable_pubsub.common.core.wire import encode_request
 
 from .core.interest_link import Wish

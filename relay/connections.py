@@ -77,7 +77,6 @@ class Connections:
         self._ended: list[Connection] | None = None  # kept once they are asked for
         self._came: list[str] | None = None  # addresses, kept once they are asked for
         self.gate: Gate | None = None  # None: nothing keeps connections out here
-        self.cut_count = 0
 
     def __len__(self) -> int:
         return len(self._by_descriptor)
@@ -144,7 +143,6 @@ class Connections:
             if held.getpeername() == connection.peer:  # else the descriptor is another one's now
                 cut(held)
                 connection.is_cut = True
-                self.cut_count += 1
 
     def close(self) -> None:
         self._events.close()

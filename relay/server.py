@@ -24,12 +24,12 @@ from reliable_pubsub.common.system import WakeUp
 from .above import Above, NodeAbove, PlainAbove
 from .authentication import Authentication
 from .core.batch_cache import BatchCache
+from .core.forwarding import Forwarding, ToAbove, ToPeer
 from .core.inflow import ConnectionBounds
 from .core.interest_link import LEASE_S, Links
 from .core.interest_table import CAP, InterestTable
 from .core.messages import Interest, Node, NodeReport
 from .core.one_proxy import OneProxy
-from .core.passing import Passing, ToAbove, ToPeer
 from .core.pattern import Kinds, Strategy
 from .core.push import PushFrames, decode_any_push, shared_topic_frame
 from .core.rights import denied
@@ -112,7 +112,7 @@ class Relay:
             lease_s=settings.lease_s,
         )
         has_keys = settings.keys is not None or any(map(keys_of, settings.upstreams))
-        self._passing = Passing(BatchCache(), passes_unread=not has_keys)
+        self._forwarding = Forwarding(BatchCache(), passes_unread=not has_keys)
         self._pulled = connecting(
             self._context,
             zmq.DEALER,
@@ -223,7 +223,7 @@ class Relay:
                 self._links.revoke(changed)
                 self.fan_out.cut(changed)
             self._authentication.end_excess(now_s)
-            self._passing.tick(now_s)
+            self._forwarding.tick(now_s)
             self.scrapes.beat()
             self._manager.alive(now_s)
         if self.scrapes.asked:
@@ -269,7 +269,7 @@ class Relay:
             self.fan_out.send(push.topic, frames)
             if isinstance(push, PushFrames) and push.body is not None:
                 pushed = push.pushed
-                self._passing.cache.add(push.topic, pushed.boot, pushed.batch, push.body)
+                self._forwarding.cache.add(push.topic, pushed.boot, pushed.batch, push.body)
 
     # Requests, up.
 
@@ -299,7 +299,7 @@ class Relay:
             else:
                 asker = partial(self._authentication.authority.asker, key)
                 try:
-                    self._passing.request(envelope, frames, now_s, asker)
+                    self._forwarding.request(envelope, frames, now_s, asker)
                 except MalformedError as error:
                     self._reply(envelope, self._unread(str(error)))
 
@@ -331,10 +331,10 @@ class Relay:
             except zmq.Again:
                 return
             if len(parts) > 2 and parts[1] == b"":
-                self._passing.answer(parts[0], parts[2:], now_s)
+                self._forwarding.answer(parts[0], parts[2:], now_s)
 
     def _carry_out(self) -> None:
-        for action in self._passing.actions():
+        for action in self._forwarding.actions():
             match action:
                 case ToPeer():
                     self._requests.send_multipart([*action.envelope, *action.frames])
@@ -347,22 +347,22 @@ class Relay:
     def _tell_the_rest(self, poller: zmq.Poller) -> None:
         """Before the end, tell cursors that the proxy does not know yet; wait a moment at most."""
         until_s = time.monotonic() + 0.5
-        while self._passing.untold and (now_s := time.monotonic()) < until_s:
-            self._passing.tick(now_s)
+        while self._forwarding.untold and (now_s := time.monotonic()) < until_s:
+            self._forwarding.tick(now_s)
             self._carry_out()
             poller.poll(20)
             self._take_answers(time.monotonic())
 
     def _figures(self) -> RelayFigures:
-        passing = self._passing
+        forwarding = self._forwarding
         return RelayFigures(
             received=self._received,
             sent_singly=self.fan_out.sent_singly,
             malformed=self._malformed,
-            passed=passing.passed_count,
-            shared=passing.shared_count,
-            from_cache=passing.from_cache_count,
-            dropped=passing.dropped_count,
+            passed=forwarding.passed_count,
+            shared=forwarding.shared_count,
+            from_cache=forwarding.from_cache_count,
+            dropped=forwarding.dropped_count,
             links=len(self._links),
             plain=self.fan_out.plain_count,
             patterns=len(self._table.above),
@@ -371,7 +371,7 @@ class Relay:
 
     def _report(self, request: Node) -> NodeReport:
         rows = self._links.report()
-        passing = self._passing
+        forwarding = self._forwarding
         return NodeReport(
             client=request.client,
             epoch=request.epoch,
@@ -390,9 +390,9 @@ class Relay:
             received=self._received,
             sent_singly=self.fan_out.sent_singly,
             malformed=self._malformed,
-            from_cache=passing.from_cache_count,
-            shared=passing.shared_count,
-            passed=passing.passed_count,
-            dropped=passing.dropped_count,
+            from_cache=forwarding.from_cache_count,
+            shared=forwarding.shared_count,
+            passed=forwarding.passed_count,
+            dropped=forwarding.dropped_count,
             connections=self._entrance.status(),
         )

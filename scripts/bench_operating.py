@@ -20,7 +20,7 @@ from urllib.request import urlopen
 import zmq
 
 from reliable_pubsub import Publisher, Subscriber
-from reliable_pubsub.common.core.requests import Status
+from reliable_pubsub.common.core.status import Status
 from reliable_pubsub.common.core.wire import encode_request
 from reliable_pubsub.proxy.stored_state import FILE_NAME
 

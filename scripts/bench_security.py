@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from reliable_pubsub import Publisher, secure
-from reliable_pubsub.common.core.requests import Status
+from reliable_pubsub.common.core.status import Status
 from reliable_pubsub.common.core.wire import encode_request
 from reliable_pubsub.common.key_files import new_pair
 from reliable_pubsub.common.transport import ReqTransport

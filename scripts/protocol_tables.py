@@ -24,13 +24,16 @@ from msgspec import UNSET, Struct, inspect
 from reliable_pubsub.common.core import (
     actions,
     answers,
+    group_messages,
     interest_messages,
     limits,
     message_base,
     pattern,
     pattern_messages,
+    qos0_messages,
     requests,
     status,
+    transaction_messages,
 )
 from reliable_pubsub.common.core.names import (
     CLIENT_ID_PATTERN,
@@ -152,6 +155,9 @@ NESTED = {
         pattern,
         pattern_messages,
         interest_messages,
+        group_messages,
+        qos0_messages,
+        transaction_messages,
         node_messages,
     )
     for one in vars(module).values()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from reliable_pubsub.common.core.group_messages import Take
 from reliable_pubsub.common.core.pattern_messages import Fetch
-from reliable_pubsub.common.core.requests import Get, Take
+from reliable_pubsub.common.core.requests import Get
 from reliable_pubsub.common.core.wire import decode_request
 
 from .network import Reply

@@ -7,7 +7,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.requests import Admin, Get
+from reliable_pubsub.common.core.actions import Admin
+from reliable_pubsub.common.core.requests import Get
 from reliable_pubsub.proxy.core.administering import admin, delete_topic, set_cursor, truncate
 from reliable_pubsub.proxy.core.reading import cursor_moved, get
 from reliable_pubsub.proxy.core.records import (

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.requests import Commit, Dead, Get, Put
+from reliable_pubsub.common.core.requests import Dead, Get, Put
+from reliable_pubsub.common.core.transaction_messages import Commit
 from reliable_pubsub.proxy.core.applying import trim
 from reliable_pubsub.proxy.core.reading import get, subscription_of
 from reliable_pubsub.proxy.core.records import Decision, Expired, Record, Trimmed

@@ -266,11 +266,19 @@ class GoesOnAsIfNothingWas(Publisher):
 class TakesOlderOffsets(Fetching):
     """Whatever is in a batch is handed over, also what was had before."""
 
-    def _followers(
-        self, subscription: Subscription, headers: Sequence[BatchHeader], body: bytes
-    ) -> Sequence[Message]:
-        first = headers[0].base if headers else subscription.place.cursor
-        return direct_followers(subscription.topic, first, headers, body)
+    def received(
+        self,
+        subscription: Subscription,
+        batches: Sequence[BatchHeader],
+        body: bytes,
+        *,
+        end: int | None = None,
+    ) -> Conversation[Sequence[Message]]:
+        yield from ()
+        first = batches[0].base if batches else subscription.place.cursor
+        found = direct_followers(subscription.topic, first, batches, body)
+        subscription.fetched.extend(found)
+        return found
 
 
 class KeepsOlderOffsets(DeadLetters):

@@ -9,8 +9,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from reliable_pubsub.proxy.core.applying import committed, forget
-from reliable_pubsub.proxy.core.records import Appended, Forgotten, StoredState
+from reliable_pubsub.proxy.core.records import Appended, Forgotten
 from reliable_pubsub.proxy.core.state import State
+from reliable_pubsub.proxy.core.stored import StoredState
 
 from .simulated_store import SimulatedStore
 from .simulation import Variant

@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.requests import Outcome, Take
+from reliable_pubsub.common.core.group_messages import Outcome, Take
 from reliable_pubsub.proxy.core.group_state import (
     Run,
     begun,

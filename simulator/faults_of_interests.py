@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from reliable_pubsub.proxy.core.engine import Engine
-from reliable_pubsub.proxy.core.records import Expired, Record, StoredState
+from reliable_pubsub.proxy.core.records import Expired, Record
+from reliable_pubsub.proxy.core.stored import StoredState
 
 from .simulation import Variant
 

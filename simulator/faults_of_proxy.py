@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from reliable_pubsub.proxy.core.engine import Engine
 from reliable_pubsub.proxy.core.outputs import Answer
-from reliable_pubsub.proxy.core.records import CursorMoved, Decision, Record, StoredState
+from reliable_pubsub.proxy.core.records import CursorMoved, Decision, Record
+from reliable_pubsub.proxy.core.stored import StoredState
 
 from .simulated_proxy import SimulatedProxy
 from .simulated_store import SimulatedStore

@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.core.answers import Busy, Conflict, Duplicate, Full, Gap
 from reliable_pubsub.common.core.message_base import Role
-from reliable_pubsub.common.core.requests import AnyRequest, Commit, Dead, Hello, Put
+from reliable_pubsub.common.core.requests import AnyRequest, Dead, Hello, Put
+from reliable_pubsub.common.core.transaction_messages import Commit
 from reliable_pubsub.lab.variants import append_again
 from reliable_pubsub.proxy.core.applying import append
 from reliable_pubsub.proxy.core.publishing import put, repeated_put

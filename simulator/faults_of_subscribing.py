@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.answers import Lost, NoMessagesYet, PutAck, SubAck
-from reliable_pubsub.common.core.requests import Ack, Dead, Get, History, Ring, Sub, Unsub
+from reliable_pubsub.common.core.qos0_messages import Ring
+from reliable_pubsub.common.core.requests import Ack, Dead, Get, History, Sub, Unsub
 from reliable_pubsub.proxy.core.applying import append
 from reliable_pubsub.proxy.core.reading import (
     ack,

@@ -6,8 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.answers import AbortAck, CommitAck
-from reliable_pubsub.common.core.requests import Abort, Commit, Part, Stage
+from reliable_pubsub.common.core.transaction_messages import (
+    Abort,
+    AbortAck,
+    Commit,
+    CommitAck,
+    Part,
+    Stage,
+)
 from reliable_pubsub.proxy.core.records import (
     Appended,
     Decision,

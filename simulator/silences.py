@@ -11,7 +11,8 @@ from typing import Final
 
 from reliable_pubsub.common.core.answers import AnyReply, Fenced
 from reliable_pubsub.common.core.pattern_messages import Fetch, Match
-from reliable_pubsub.common.core.requests import Ack, AnyRequest, Bye, Dead, Get, Ring, Sub, Unsub
+from reliable_pubsub.common.core.qos0_messages import Ring
+from reliable_pubsub.common.core.requests import Ack, AnyRequest, Bye, Dead, Get, Sub, Unsub
 from reliable_pubsub.proxy.core.records import Expired, Record
 from reliable_pubsub.proxy.core.state import State
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from reliable_pubsub.proxy.core.records import Record, StoredState
+from reliable_pubsub.proxy.core.records import Record
 from reliable_pubsub.proxy.core.serving import ServingRow, ServingTiming, Silence, Term
 from reliable_pubsub.proxy.core.storage import NotServingError
+from reliable_pubsub.proxy.core.stored import StoredState
 
 from .simulated_committer import SimulatedCommitter
 from .simulated_store import SimulatedStore

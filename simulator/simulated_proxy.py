@@ -24,9 +24,10 @@ from reliable_pubsub.proxy.core.engine import Engine
 from reliable_pubsub.proxy.core.outputs import Answer, Visible, Work
 from reliable_pubsub.proxy.core.pushes import Down, Pushes
 from reliable_pubsub.proxy.core.qos0_interest import Want
-from reliable_pubsub.proxy.core.records import Appended, Decision, Record, StoredState
+from reliable_pubsub.proxy.core.records import Appended, Decision, Record
 from reliable_pubsub.proxy.core.state import BrokerSettings, Memory, Setup, State
 from reliable_pubsub.proxy.core.storage import NotServingError
+from reliable_pubsub.proxy.core.stored import StoredState
 from reliable_pubsub.proxy.core.topic_log import Retention
 from reliable_pubsub.proxy.core.waiting_gets import Waits
 from reliable_pubsub.relay.core.rights import Authority

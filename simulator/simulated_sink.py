@@ -15,7 +15,7 @@ from msgspec import Struct
 from reliable_pubsub.common.core.batch import Batch, decode_batch
 from reliable_pubsub.common.core.errors import InDoubtError
 from reliable_pubsub.common.core.recorder import Recorder
-from reliable_pubsub.common.core.requests import Part
+from reliable_pubsub.common.core.transaction_messages import Part
 from reliable_pubsub.common.world import World
 from reliable_pubsub.proxy.core.records import Appended
 from reliable_pubsub.publisher.core.outbox import Encoded, encoded

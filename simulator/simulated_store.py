@@ -31,6 +31,14 @@ from reliable_pubsub.proxy.core.records import (
     PatternEnded,
     PatternSubscribed,
     Record,
+    Subscribed,
+    TopicCreated,
+    TopicDeleted,
+    TransactionCommitted,
+    Trimmed,
+    Unsubscribed,
+)
+from reliable_pubsub.proxy.core.stored import (
     StoredPattern,
     StoredPublisher,
     StoredSegment,
@@ -38,12 +46,6 @@ from reliable_pubsub.proxy.core.records import (
     StoredState,
     StoredSubscription,
     StoredTopic,
-    Subscribed,
-    TopicCreated,
-    TopicDeleted,
-    TransactionCommitted,
-    Trimmed,
-    Unsubscribed,
 )
 from reliable_pubsub.proxy.core.topic_log import Segment, add_to_segments
 

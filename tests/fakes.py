@@ -9,28 +9,24 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.actions import AnyAction
+from reliable_pubsub.common.core.actions import Admin, AnyAction
 from reliable_pubsub.common.core.answers import AnyReply, MessageBatches, SubAck
 from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch, whole_batches
 from reliable_pubsub.common.core.marks import MARKS_MAX
 from reliable_pubsub.common.core.message_base import Role, Start, StoredQoS, Terms
 from reliable_pubsub.common.core.requests import (
-    Abort,
     Ack,
-    Admin,
     AnyRequest,
     Bye,
-    Commit,
     Get,
     Hello,
     History,
-    Part,
     Put,
-    Stage,
     Sub,
     Unsub,
 )
 from reliable_pubsub.common.core.retry import Clock, RetryPolicy, Transport
+from reliable_pubsub.common.core.transaction_messages import Abort, Commit, Part, Stage
 from reliable_pubsub.common.core.wire import decode_reply, decode_request
 from reliable_pubsub.common.state_file import ClientState
 from reliable_pubsub.common.world import World
@@ -44,18 +40,20 @@ from reliable_pubsub.proxy.core.records import (
     Decision,
     Granted,
     Record,
-    StoredPattern,
-    StoredPublisher,
-    StoredSession,
-    StoredState,
-    StoredSubscription,
-    StoredTopic,
     TopicCreated,
     TransactionCommitted,
     Trimmed,
 )
 from reliable_pubsub.proxy.core.state import BrokerSettings, Setup, State
 from reliable_pubsub.proxy.core.storage import LogReader
+from reliable_pubsub.proxy.core.stored import (
+    StoredPattern,
+    StoredPublisher,
+    StoredSession,
+    StoredState,
+    StoredSubscription,
+    StoredTopic,
+)
 from reliable_pubsub.relay.core.rights import Denial
 
 EMPTY = StoredState("0123456789abcdef")

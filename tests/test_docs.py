@@ -461,3 +461,17 @@ class TestTheGlossary:
 
         assert named
         assert [file for file in named if not (ROOT / file).exists()] == []
+
+
+def test_what_architecture_tells_to_read_first_can_be_read_in_an_afternoon() -> None:
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"(?m)^\| (`.+?`) \| ([0-9]+) \|", sections(page, "##")["To begin with"])
+    assert len(rows) == 8
+    total = 0
+    for files, said in rows:
+        first, *others = re.findall("`(.+?)`", files)
+        paths = [ROOT / first, *(ROOT / Path(first).with_name(other) for other in others)]
+        lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
+        assert abs(lines - int(said)) <= lines / 20, f"{files}: {lines} lines, the page says {said}"
+        total += lines
+    assert total < 3_000

@@ -1,4 +1,4 @@
-"""What an operator may ask for with ADMIN, and what it does."""
+"""ADMIN: what an operator may ask for, and what it does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,17 @@ from msgspec import Meta, Struct
 from .limits import (
     PAUSE_REASON_CHARS_MAX,
 )
-from .message_base import ClientField, Natural, Role, Start, SubscriptionField, TopicField
+from .message_base import (
+    ClientField,
+    Natural,
+    Nonce,
+    Reply,
+    Request,
+    Role,
+    Start,
+    SubscriptionField,
+    TopicField,
+)
 
 
 class Action(Struct, frozen=True, kw_only=True, tag_field="action", forbid_unknown_fields=True):
@@ -85,3 +95,27 @@ class Effect(Struct, frozen=True, kw_only=True):
     end: int = 0  # to end
     generation: int = 0  # of the subscription, now
     subscriptions: int = 0  # that end, or lose messages
+
+
+class Admin(Request, frozen=True, kw_only=True, tag="ADMIN"):
+    """Look at what an action would do, or do it, once however often it is sent.
+
+    Answered by ADMIN_ACK, STALE, NOT_POSSIBLE, TRUNCATED, MALFORMED or STORAGE_FULL. Needs no
+    session (`epoch` is ignored).
+
+    Actions are numbered by the proxy, without gaps. A look is told the next number, and the same
+    action with that number and a nonce does it. It is STALE if another one has taken the number.
+    """
+
+    do: AnyAction
+    number: Natural = 0  # of this action; 0: only look
+    nonce: Nonce | None = None  # random, for each action that is done; every copy repeats it
+
+
+class AdminAck(Reply, frozen=True, kw_only=True, tag="ADMIN_ACK"):
+    """The action is done, durably; or, to a look, what it would do."""
+
+    number: int  # of the action; to a look, the next one
+    done: bool  # False: it was only looked at, or there was nothing to do
+    already: bool  # done: by an earlier copy; else: there is nothing to do
+    effect: Effect

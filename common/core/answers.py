@@ -10,21 +10,14 @@ from typing import ClassVar
 
 from msgspec import UNSET, Struct, UnsetType
 
-from .actions import Effect
+from .actions import AdminAck
+from .group_messages import Settled, Taken
 from .interest_messages import SubscriptionsReport
 from .message_base import BatchHeader, Reply, Terms
 from .pattern_messages import Fetched, Matched
-from .status import (
-    AccountStatus,
-    ClientStatus,
-    CommitterStatus,
-    ConnectionsStatus,
-    IngressStatus,
-    KeptStatus,
-    PushStatus,
-    StagingStatus,
-    TopicStatus,
-)
+from .qos0_messages import ListenersReport
+from .status import ClientsReport, StatusReport
+from .transaction_messages import AbortAck, CommitAck, StageAck
 
 
 class TopicPosition(Struct, frozen=True, kw_only=True):
@@ -53,32 +46,6 @@ class Duplicate(Reply, frozen=True, kw_only=True, tag="DUPLICATE"):
     """The batch was stored before: a success."""
 
     offset: int | None  # None: it was stored, and retention has removed it since
-
-
-class StageAck(Reply, frozen=True, kw_only=True, tag="STAGE_ACK"):
-    """The batch is staged: in memory, until COMMIT, ABORT, or the end of this proxy."""
-
-
-class TopicReceipt(Struct, frozen=True):
-    """The messages of a transaction in one topic; they are contiguous."""
-
-    topic: str
-    first_sequence: int
-    count: int
-    offset: int  # of the first
-
-
-class CommitAck(Reply, frozen=True, kw_only=True, tag="COMMIT_ACK"):
-    """The transaction is stored, whole."""
-
-    already: bool  # an earlier request had done it
-    receipts: tuple[TopicReceipt, ...] | None  # None: not kept, because a later one is stored
-
-
-class AbortAck(Reply, frozen=True, kw_only=True, tag="ABORT_ACK"):
-    """Nothing is staged for the transaction."""
-
-    dropped: int  # batches
 
 
 class Delivered(Reply, frozen=True, kw_only=True, tag="DELIVERED"):
@@ -153,43 +120,6 @@ class Lost(Reply, frozen=True, kw_only=True, tag="LOST"):
     end: int
     waiting_max: int | UnsetType = UNSET  # they are stored, but only this many may wait here
     operator: bool | UnsetType = UNSET  # an operator has skipped or removed them, or some of them
-
-
-class Stretch(Struct, frozen=True, array_like=True):
-    """Messages at offsets first .. first + count - 1."""
-
-    first: int
-    count: int
-
-
-class Grant(Struct, frozen=True, array_like=True):
-    """Messages that the sender now holds."""
-
-    first: int
-    count: int
-    delivery: int  # 1: never delivered before
-
-
-class Taken(Reply, frozen=True, kw_only=True, tag="TAKEN"):
-    """The messages that the member now holds, in whole batches; none: there is nothing yet.
-
-    The body frame is the bodies of the batches, which may have more messages than were granted.
-    """
-
-    grants: tuple[Grant, ...] = ()  # in offset order
-    batches: tuple[BatchHeader, ...] = ()
-    refused: tuple[Stretch, ...] = ()  # settled too late: the sender no longer held them
-    letters: tuple[int, ...] = ()  # offsets of the dead letters of what was rejected
-    lost: tuple[Stretch, ...] = ()  # removed before they were delivered
-    lease_ms: int = 0  # how long they are held, counted from the sending of the request
-
-
-class Settled(Reply, frozen=True, kw_only=True, tag="SETTLED"):
-    """What the sender settled is durable, but for what is refused."""
-
-    refused: tuple[Stretch, ...] = ()
-    letters: tuple[int, ...] = ()
-    lease_ms: int = 0  # of what was extended
 
 
 class Refusal(Reply, frozen=True, kw_only=True):
@@ -300,55 +230,6 @@ class StorageFull(TryLater, frozen=True, kw_only=True, tag="STORAGE_FULL"):
     """The disk is full; gets are served, puts are refused until there is space."""
 
     code: ClassVar[str] = "STORAGE_FULL"
-
-
-class ListenersReport(Reply, frozen=True, kw_only=True, tag="LISTENERS_REPORT"):
-    """The listeners of a topic."""
-
-    topic: str
-    subscriptions: int  # active ones, including those of relays
-    pushed: bool = False  # whether the push tree wants it; filled in by the server
-    ingress_endpoint: str = ""  # where QoS 0 messages are sent; filled in by the server
-
-
-class StatusReport(Reply, frozen=True, kw_only=True, tag="STATUS_REPORT"):
-    """One page of the proxy's state."""
-
-    topics: tuple[TopicStatus, ...]
-    next_topic: str | UnsetType = UNSET  # ask again with `after_topic`; unset: this was the last
-    topics_count: int
-    sessions_count: int
-    dropped_requests: int  # MALFORMED answers since the start
-    requests_count: int = 0  # well-formed requests since the start
-    committer: CommitterStatus | UnsetType = UNSET  # filled in by the server
-    push: PushStatus | UnsetType = UNSET  # filled in by the server
-    staging: StagingStatus | UnsetType = UNSET  # unset: there never was a transaction
-    ingress: IngressStatus | UnsetType = UNSET  # filled in by the server
-    waiting_gets: int | UnsetType = UNSET  # unset: none
-    kept: KeptStatus | UnsetType = UNSET  # on the first page
-    store_path: str = ""
-    # On the first page, those nearest to a bound first; unset: no key has any. A key that may not
-    # see all topics is shown its own.
-    accounts: tuple[AccountStatus, ...] | UnsetType = UNSET
-    accounts_left_out: int | UnsetType = UNSET  # above STATUS_ACCOUNTS_MAX; unset: none
-    paused: str | UnsetType = UNSET  # the reason why an operator has paused puts; unset: puts go on
-    connections: ConnectionsStatus | UnsetType = UNSET  # unset: the system does not count them
-
-
-class ClientsReport(Reply, frozen=True, kw_only=True, tag="CLIENTS_REPORT"):
-    """One page of the client ids."""
-
-    clients: tuple[ClientStatus, ...]
-    next_client: str | UnsetType = UNSET  # ask again with `after_client`; unset: the last page
-
-
-class AdminAck(Reply, frozen=True, kw_only=True, tag="ADMIN_ACK"):
-    """The action is done, durably; or, to a look, what it would do."""
-
-    number: int  # of the action; to a look, the next one
-    done: bool  # False: it was only looked at, or there was nothing to do
-    already: bool  # done: by an earlier copy; else: there is nothing to do
-    effect: Effect
 
 
 AnyReply = (

@@ -1,26 +1,24 @@
 """Every request: frozen values with units and ranges beside the fields.
 
+Those of a feature are in a file of its own, with their answers: transactions, groups, patterns,
+QoS 0, interests, status, actions of operators.
+
 The wire form (docs/protocol.md) is a msgpack map; the tag `verb` names the type. A request with an
 unknown field is refused, because a proxy that does not know a field cannot honour it.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
-from .actions import AnyAction
+from .actions import Admin
+from .group_messages import Settle, Take
 from .interest_messages import Subscriptions
 from .limits import (
     BODY_BYTES_MAX,
-    GROUP_OUTCOMES_MAX,
     HELLO_TOPICS_MAX,
-    LEASE_MS_MAX,
-    REASON_CHARS_MAX,
-    STATUS_ROWS_MAX,
-    STATUS_TOPICS_MAX,
-    TRANSACTION_TASKS_MAX,
     WAIT_MS_MAX,
 )
 from .message_base import (
@@ -40,6 +38,9 @@ from .message_base import (
     TopicField,
 )
 from .pattern_messages import Fetch, Match
+from .qos0_messages import Listeners, Ring
+from .status import Clients, Status
+from .transaction_messages import Abort, Commit, Stage
 
 
 class Hello(Request, frozen=True, kw_only=True, tag="HELLO"):
@@ -71,54 +72,6 @@ class Put(Request, frozen=True, kw_only=True, tag="PUT"):
     count: Count  # messages in the batch
     crc: Crc32  # CRC-32 of the body frame
     qos: StoredQoS = 2  # at QoS 0 nothing is asked: see `relay/core/unstored.py`
-
-
-class Stage(Request, frozen=True, kw_only=True, tag="STAGE"):
-    """Stage one batch (the body frame) of a transaction; it is not visible before COMMIT.
-
-    Answered by STAGE_ACK, COMMIT_ACK (the transaction is over), STAGE_LOST, CONFLICT, LIMIT or
-    FULL.
-
-    Needs no session (`epoch` is ignored): what is staged has no effect, and the tasks of a writer
-    may run on many machines. A second copy of a batch changes nothing.
-    """
-
-    transaction: Positive  # the writer's own number, growing, not dense
-    task: Natural  # a part of the writer's work; its batches are contiguous in the log
-    attempt: Nonce  # per try of the task: only one of them is named in COMMIT
-    chunk: Natural  # 0, 1, 2, ... within the attempt
-    topic: TopicField
-    count: Count  # messages in the batch
-    crc: Crc32  # CRC-32 of the body frame
-    first_sequence: Positive | None = None  # as in PUT; None: the proxy numbers it, at COMMIT
-
-
-class Part(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The staged batches of one task."""
-
-    task: Natural
-    attempt: Nonce
-    chunks: Positive  # batches
-
-
-class Commit(Request, frozen=True, kw_only=True, tag="COMMIT"):
-    """Make exactly these staged batches visible, in all their topics at once, one time.
-
-    Answered by COMMIT_ACK, STAGE_LOST, GAP, CONFLICT, FENCED, LIMIT, FULL or STORAGE_FULL.
-    """
-
-    transaction: Positive
-    parts: Annotated[tuple[Part, ...], Meta(max_length=TRANSACTION_TASKS_MAX)]  # in log order
-    digest: Nonce | None = None  # of the content; a repeat with another one is CONFLICT
-
-
-class Abort(Request, frozen=True, kw_only=True, tag="ABORT"):
-    """Drop the staged batches of a transaction: idempotent; a committed one stays.
-
-    Answered by ABORT_ACK, COMMIT_ACK (too late) or FENCED.
-    """
-
-    transaction: Positive
 
 
 class Delivery(Request, frozen=True, kw_only=True, tag="DELIVERY"):
@@ -208,53 +161,6 @@ class Unsub(Request, frozen=True, kw_only=True, tag="UNSUB"):
     ends_group: bool | UnsetType = UNSET  # True: the group ends, for all its members
 
 
-How = Literal["ack", "nack", "return", "extend", "reject"]
-
-
-class Outcome(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What became of messages that a member holds. `nack`: another delivery, after `delay_ms`.
-    `return`: the same, not counted, because the program never saw them. `extend`: the lease begins
-    again. `reject`: of one message, which becomes a dead letter.
-    """
-
-    first: Natural  # offset
-    count: Positive  # messages
-    delivery: Positive  # from TAKEN
-    how: How
-    delay_ms: Annotated[int, Meta(ge=0, le=LEASE_MS_MAX)] = 0
-    reason: Annotated[str, Meta(max_length=REASON_CHARS_MAX)] = ""
-
-
-Outcomes = Annotated[tuple[Outcome, ...], Meta(max_length=GROUP_OUTCOMES_MAX)]
-
-
-class Take(Request, frozen=True, kw_only=True, tag="TAKE"):
-    """Settle messages, and take more of a group; each is held until the lease of the group ends.
-
-    Answered by TAKEN, NOT_SUB, STALE, MALFORMED, LIMIT, FULL, FENCED or STORAGE_FULL. A repeat with
-    the same request number is given the same messages. The lease counts from the sending.
-    """
-
-    topic: TopicField
-    group: GroupField
-    generation: Positive  # of the group, from SUB_ACK
-    outcomes: Outcomes = ()
-    messages_max: Count = 1
-    bytes_max: BytesMax = BODY_BYTES_MAX
-    wait_ms: Annotated[int, Meta(ge=0, le=WAIT_MS_MAX)] | UnsetType = UNSET  # as in GET
-    received: Natural = 0  # number of the newest TAKE whose messages came; later ones are lost
-    fresh: bool = False  # the sender holds nothing: what it held is given back, as delivered
-
-
-class Settle(Request, frozen=True, kw_only=True, tag="SETTLE"):
-    """Settle messages of a group, durably. Answered by SETTLED, or a refusal of TAKE."""
-
-    topic: TopicField
-    group: GroupField
-    generation: Positive
-    outcomes: Outcomes
-
-
 class Bye(Request, frozen=True, kw_only=True, tag="BYE"):
     """Leave: clean sessions end now, persistent ones stay. Idempotent.
 
@@ -277,60 +183,6 @@ class History(Request, frozen=True, kw_only=True, tag="HISTORY"):
     witness_ns: Natural | None = None  # with an offset: of the batch that holds the one before it
     messages_max: Count = 1
     bytes_max: BytesMax = BODY_BYTES_MAX
-
-
-class Ring(Request, frozen=True, kw_only=True, tag="RING"):
-    """Read the QoS 0 messages in the ring of a topic. No cursor is moved.
-
-    Answered by MESSAGE, NO_MESSAGES_YET, NOT_SUB, STALE or FENCED.
-    """
-
-    topic: TopicField
-    generation: Positive
-    boot: str  # places in the ring are of one start of the proxy
-    place: Natural  # the next place wanted
-    messages_max: Count = 1
-    bytes_max: BytesMax = BODY_BYTES_MAX
-
-
-class Listeners(Request, frozen=True, kw_only=True, tag="LISTENERS"):
-    """Ask for the listeners of a topic; needs no session. Answered by LISTENERS_REPORT."""
-
-    topic: TopicField
-
-
-class Status(Request, frozen=True, kw_only=True, tag="STATUS"):
-    """Ask for one page of the proxy's state; needs no session. Answered by STATUS_REPORT."""
-
-    after_topic: str = ""  # topics are listed in order; "" is the first page
-    topics_max: Annotated[int, Meta(ge=1, le=STATUS_TOPICS_MAX)] = STATUS_TOPICS_MAX
-    # Subscriptions of each topic, and publishers; with 0 it costs the proxy next to nothing.
-    rows_max: Annotated[int, Meta(ge=0, le=STATUS_ROWS_MAX)] = STATUS_ROWS_MAX
-
-
-class Clients(Request, frozen=True, kw_only=True, tag="CLIENTS"):
-    """Ask for one page of the client ids that the proxy knows; needs no session.
-
-    Answered by CLIENTS_REPORT.
-    """
-
-    after_client: str = ""  # ids are listed in order; "" is the first page
-    clients_max: Annotated[int, Meta(ge=1, le=STATUS_ROWS_MAX)] = STATUS_ROWS_MAX
-
-
-class Admin(Request, frozen=True, kw_only=True, tag="ADMIN"):
-    """Look at what an action would do, or do it, once however often it is sent.
-
-    Answered by ADMIN_ACK, STALE, NOT_POSSIBLE, TRUNCATED, MALFORMED or STORAGE_FULL. Needs no
-    session (`epoch` is ignored).
-
-    Actions are numbered by the proxy, without gaps. A look is told the next number, and the same
-    action with that number and a nonce does it. It is STALE if another one has taken the number.
-    """
-
-    do: AnyAction
-    number: Natural = 0  # of this action; 0: only look
-    nonce: Nonce | None = None  # random, for each action that is done; every copy repeats it
 
 
 AnyRequest = (

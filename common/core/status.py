@@ -1,12 +1,13 @@
-"""What the answers to STATUS and CLIENTS are made of."""
+"""STATUS and CLIENTS: what a proxy says of itself."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
-from .message_base import GroupTerms, Role, Terms
+from .limits import STATUS_ROWS_MAX, STATUS_TOPICS_MAX
+from .message_base import GroupTerms, Reply, Request, Role, Terms
 from .rights import Quota
 
 SubscriptionState = Literal["active", "suspended", "expired"]
@@ -210,3 +211,53 @@ class AccountStatus(Struct, frozen=True, kw_only=True):
             for one in self.uses
             if not isinstance(one.most, UnsetType)
         )
+
+
+class Status(Request, frozen=True, kw_only=True, tag="STATUS"):
+    """Ask for one page of the proxy's state; needs no session. Answered by STATUS_REPORT."""
+
+    after_topic: str = ""  # topics are listed in order; "" is the first page
+    topics_max: Annotated[int, Meta(ge=1, le=STATUS_TOPICS_MAX)] = STATUS_TOPICS_MAX
+    # Subscriptions of each topic, and publishers; with 0 it costs the proxy next to nothing.
+    rows_max: Annotated[int, Meta(ge=0, le=STATUS_ROWS_MAX)] = STATUS_ROWS_MAX
+
+
+class Clients(Request, frozen=True, kw_only=True, tag="CLIENTS"):
+    """Ask for one page of the client ids that the proxy knows; needs no session.
+
+    Answered by CLIENTS_REPORT.
+    """
+
+    after_client: str = ""  # ids are listed in order; "" is the first page
+    clients_max: Annotated[int, Meta(ge=1, le=STATUS_ROWS_MAX)] = STATUS_ROWS_MAX
+
+
+class StatusReport(Reply, frozen=True, kw_only=True, tag="STATUS_REPORT"):
+    """One page of the proxy's state."""
+
+    topics: tuple[TopicStatus, ...]
+    next_topic: str | UnsetType = UNSET  # ask again with `after_topic`; unset: this was the last
+    topics_count: int
+    sessions_count: int
+    dropped_requests: int  # MALFORMED answers since the start
+    requests_count: int = 0  # well-formed requests since the start
+    committer: CommitterStatus | UnsetType = UNSET  # filled in by the server
+    push: PushStatus | UnsetType = UNSET  # filled in by the server
+    staging: StagingStatus | UnsetType = UNSET  # unset: there never was a transaction
+    ingress: IngressStatus | UnsetType = UNSET  # filled in by the server
+    waiting_gets: int | UnsetType = UNSET  # unset: none
+    kept: KeptStatus | UnsetType = UNSET  # on the first page
+    store_path: str = ""
+    # On the first page, those nearest to a bound first; unset: no key has any. A key that may not
+    # see all topics is shown its own.
+    accounts: tuple[AccountStatus, ...] | UnsetType = UNSET
+    accounts_left_out: int | UnsetType = UNSET  # above STATUS_ACCOUNTS_MAX; unset: none
+    paused: str | UnsetType = UNSET  # the reason why an operator has paused puts; unset: puts go on
+    connections: ConnectionsStatus | UnsetType = UNSET  # unset: the system does not count them
+
+
+class ClientsReport(Reply, frozen=True, kw_only=True, tag="CLIENTS_REPORT"):
+    """One page of the client ids."""
+
+    clients: tuple[ClientStatus, ...]
+    next_client: str | UnsetType = UNSET  # ask again with `after_client`; unset: the last page

@@ -12,10 +12,12 @@ from typing import Any, Final
 import msgspec
 
 from .errors import MalformedError
+from .group_messages import Settle, Take
 from .limits import GROUP_REASONS_MAX, NUMBER_MAX
 from .message_base import GroupTerms, Start, Terms
 from .pattern_messages import Match
-from .requests import Commit, History, Settle, Sub, Take
+from .requests import History, Sub
+from .transaction_messages import Commit
 
 _NAMED_BY_VALUE: Final = frozenset({"offset", "newest", "time", "age"})
 

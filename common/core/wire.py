@@ -10,14 +10,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from .answers import AnyReply, MessageBatches, Taken
+from .answers import AnyReply, MessageBatches
 from .batch import crc32
 from .errors import MalformedError
+from .group_messages import Settle, Take, Taken
 from .limits import BODY_BYTES_MAX, FRAMES_MAX, HEADER_BYTES_MAX
 from .message_base import Reply, Request
 from .names import topic_fits
 from .pattern_messages import Fetch, Fetched, Match
-from .requests import AnyRequest, Commit, Dead, Hello, History, Put, Settle, Stage, Sub, Take
+from .requests import AnyRequest, Dead, Hello, History, Put, Sub
+from .transaction_messages import Commit, Stage
 from .well_formed import check_fields, check_keys
 
 PROTOCOL = b"RPS1"

@@ -7,11 +7,11 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from reliable_pubsub.common.core.answers import StatusReport
 from reliable_pubsub.common.core.dead_letter import DEAD_SUFFIX, dead_topic, is_dead
 from reliable_pubsub.common.core.status import (
     CommitterStatus,
     GroupStatus,
+    StatusReport,
     SubscriptionStatus,
     TopicStatus,
 )

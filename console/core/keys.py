@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from reliable_pubsub.common.core.answers import StatusReport
 from reliable_pubsub.common.core.rights import Quota
+from reliable_pubsub.common.core.status import StatusReport
 
 
 class KeyRow(Struct, frozen=True, kw_only=True):

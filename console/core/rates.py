@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import Final
 
-from reliable_pubsub.common.core.answers import StatusReport
+from reliable_pubsub.common.core.status import StatusReport
 from reliable_pubsub.relay.core.tree import Look
 
 BETWEEN_S_MAX: Final = 60.0  # looks further apart give an average that says nothing of now

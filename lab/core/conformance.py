@@ -106,11 +106,6 @@ class Case(Struct, frozen=True, kw_only=True):
             for number, what in enumerate(self.acts, start=1)
         )
 
-    @property
-    def replaces_the_store(self) -> bool:
-        """Whether it ends over another log than it began with."""
-        return any(what in REPLACES_THE_STORE for what in self.acts)
-
 
 ONCE: Final = "every message once, in order"
 STOPS: Final = "an exit code other than 0, and no further message, also when it is started again"

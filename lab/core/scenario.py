@@ -42,7 +42,6 @@ OF_LINKS: Final[tuple[What, ...]] = ("cut", "cut_push", "half_open", "delay", "s
 OF_THE_DISK: Final[tuple[What, ...]] = ("fill_disk", "free_disk", "backup", "rollback")
 ACTIONS: Final = (*OF_PROCESSES, *OF_LINKS, *OF_THE_DISK)
 ByChance = Literal["kill", "stop", "cut", "cut_push", "half_open"]
-BY_CHANCE: Final[tuple[ByChance, ...]] = get_args(ByChance)
 # What takes it back, where `for` says how long it lasts.
 END_OF: Final[Mapping[What, What]] = {
     "stop": "continue",

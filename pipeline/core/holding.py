@@ -11,10 +11,9 @@ from typing import Final
 
 from msgspec import UNSET, Struct
 
-from reliable_pubsub.common.core.answers import StatusReport
 from reliable_pubsub.common.core.errors import RefusedError
 from reliable_pubsub.common.core.limits import MIB
-from reliable_pubsub.common.core.status import TopicStatus
+from reliable_pubsub.common.core.status import StatusReport, TopicStatus
 
 _ADVICE: Final = (
     "Give --subscriber ID: the proxy then keeps them until this id has read them (`pipeline "

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from reliable_pubsub.common.core.answers import StatusReport
 from reliable_pubsub.common.core.errors import LimitError
 from reliable_pubsub.common.core.journal import AnyLine, Begin, Ok
+from reliable_pubsub.common.core.status import StatusReport
 
 Row = tuple[object, ...]
 

@@ -8,11 +8,10 @@ from heapq import nsmallest
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.answers import StatusReport
 from reliable_pubsub.common.core.limits import STATUS_ACCOUNTS_MAX
-from reliable_pubsub.common.core.requests import AnyRequest, Status
+from reliable_pubsub.common.core.requests import AnyRequest
 from reliable_pubsub.common.core.rights import NOTHING, QUOTAS, Quota
-from reliable_pubsub.common.core.status import AccountStatus, QuotaUse
+from reliable_pubsub.common.core.status import AccountStatus, QuotaUse, Status, StatusReport
 
 from .quotas import Quotas, counted
 from .state import State

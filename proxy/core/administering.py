@@ -16,6 +16,8 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.actions import (
+    Admin,
+    AdminAck,
     DeleteTopic,
     Effect,
     EndSubscription,
@@ -26,11 +28,11 @@ from reliable_pubsub.common.core.actions import (
     Skip,
     Truncate,
 )
-from reliable_pubsub.common.core.answers import AdminAck, ClientsReport, NotPossible, Stale
+from reliable_pubsub.common.core.answers import NotPossible, Stale
 from reliable_pubsub.common.core.message_base import Role, Start
 from reliable_pubsub.common.core.names import GROUP_PREFIX
-from reliable_pubsub.common.core.requests import Admin, Clients, History
-from reliable_pubsub.common.core.status import ClientStatus
+from reliable_pubsub.common.core.requests import History
+from reliable_pubsub.common.core.status import Clients, ClientsReport, ClientStatus
 
 from .forgetting import session_forgotten
 from .group_state import is_group, subscription_of_group

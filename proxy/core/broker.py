@@ -21,33 +21,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from reliable_pubsub.common.core.actions import Admin
 from reliable_pubsub.common.core.answers import AnyReply, Busy, StorageFull
+from reliable_pubsub.common.core.group_messages import Settle, Take
 from reliable_pubsub.common.core.interest_messages import Subscriptions
 from reliable_pubsub.common.core.message_base import Request, Role
 from reliable_pubsub.common.core.pattern_messages import Fetch, Match
+from reliable_pubsub.common.core.qos0_messages import Listeners, Ring
 from reliable_pubsub.common.core.requests import (
-    Abort,
     Ack,
-    Admin,
     AnyRequest,
     Bye,
-    Clients,
-    Commit,
     Dead,
     Delivery,
     Get,
     Hello,
     History,
-    Listeners,
     Put,
-    Ring,
-    Settle,
-    Stage,
-    Status,
     Sub,
-    Take,
     Unsub,
 )
+from reliable_pubsub.common.core.status import Clients, Status
+from reliable_pubsub.common.core.transaction_messages import Abort, Commit, Stage
 
 from .administering import admin, clients
 from .dead_letters import dead

@@ -37,27 +37,16 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.answers import (
-    AnyReply,
-    ListenersReport,
-    NoMessagesYet,
-    Refusal,
-    StatusReport,
-    Taken,
-)
+from reliable_pubsub.common.core.actions import Admin
+from reliable_pubsub.common.core.answers import AnyReply, NoMessagesYet, Refusal
 from reliable_pubsub.common.core.errors import MalformedError
+from reliable_pubsub.common.core.group_messages import Take, Taken
 from reliable_pubsub.common.core.limits import NUMBER_MAX
 from reliable_pubsub.common.core.message_base import Reply, Request, Role
 from reliable_pubsub.common.core.pattern_messages import Fetch, Fetched, Match
-from reliable_pubsub.common.core.requests import (
-    Admin,
-    AnyRequest,
-    Get,
-    Listeners,
-    Ring,
-    Status,
-    Take,
-)
+from reliable_pubsub.common.core.qos0_messages import Listeners, ListenersReport, Ring
+from reliable_pubsub.common.core.requests import AnyRequest, Get
+from reliable_pubsub.common.core.status import Status, StatusReport
 from reliable_pubsub.common.core.wire import decode_request, encode_reply
 from reliable_pubsub.relay.core.attendance import Excess
 from reliable_pubsub.relay.core.rights import Authority, Need, denied
@@ -76,10 +65,11 @@ from .pushes import Pushes
 from .qos0 import BecameOfOffer, take_offer
 from .qos0_interest import Wanted
 from .quotas import Quotas
-from .records import Administered, Appended, Decision, Expired, Record, StoredState
+from .records import Administered, Appended, Decision, Expired, Record
 from .replies import echo, malformed, too_many
 from .rights import needs_of_staged, part_of
 from .state import BrokerSettings, Setup, State
+from .stored import StoredState
 from .waiting_gets import OVERTAKEN, WaitingGet, WaitingGets, Waits
 
 

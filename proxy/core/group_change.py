@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
-from reliable_pubsub.common.core.answers import Grant, Stretch
 from reliable_pubsub.common.core.batch import decode_batch
 from reliable_pubsub.common.core.dead_letter import DELIVERIES_USED_UP
 from reliable_pubsub.common.core.errors import MalformedError
+from reliable_pubsub.common.core.group_messages import Grant, Outcome, Settle, Stretch, Take
 from reliable_pubsub.common.core.limits import (
     BODY_BYTES_MAX,
     GROUP_GRANTS_MAX,
@@ -20,7 +20,6 @@ from reliable_pubsub.common.core.limits import (
     GROUP_WINDOW_MAX,
     REPLY_BATCHES_MAX,
 )
-from reliable_pubsub.common.core.requests import Outcome, Settle, Take
 
 from .group_letters import GroupLetters
 from .group_state import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from reliable_pubsub.common.core.batch import Message, crc32, decode_batch, messages_of
 from reliable_pubsub.common.core.dead_letter import dead_letter, dead_topic
 from reliable_pubsub.common.core.errors import MalformedError, UsageError
-from reliable_pubsub.common.core.requests import Settle, Take
+from reliable_pubsub.common.core.group_messages import Settle, Take
 
 from .records import Appended, Decision, GroupLetter, Record
 from .replies import topic_for_publisher

@@ -16,10 +16,9 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from reliable_pubsub.common.core.answers import Stretch
+from reliable_pubsub.common.core.group_messages import Outcome, Stretch
 from reliable_pubsub.common.core.message_base import GroupTerms
 from reliable_pubsub.common.core.names import GROUP_PREFIX
-from reliable_pubsub.common.core.requests import Outcome
 
 
 def subscription_of_group(group: str) -> str:

@@ -18,19 +18,12 @@ from typing import Final
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.answers import (
-    Limit,
-    NotSub,
-    Settled,
-    Stale,
-    SubAck,
-    Taken,
-    UnsubAck,
-)
+from reliable_pubsub.common.core.answers import Limit, NotSub, Stale, SubAck, UnsubAck
 from reliable_pubsub.common.core.dead_letter import dead_topic
+from reliable_pubsub.common.core.group_messages import Settle, Settled, Take, Taken
 from reliable_pubsub.common.core.limits import GROUP_MEMBERS_MAX
 from reliable_pubsub.common.core.message_base import GroupTerms
-from reliable_pubsub.common.core.requests import Settle, Sub, Take, Unsub
+from reliable_pubsub.common.core.requests import Sub, Unsub
 
 from .changed_log import log_changed, witness_ns
 from .group_change import Change, bodies

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from reliable_pubsub.common.core.pattern import Pattern
 from reliable_pubsub.common.core.pattern_messages import Fetch, Match
-from reliable_pubsub.common.core.requests import Ack, AnyRequest, Bye, Dead, Get, Ring, Sub, Unsub
+from reliable_pubsub.common.core.qos0_messages import Ring
+from reliable_pubsub.common.core.requests import Ack, AnyRequest, Bye, Dead, Get, Sub, Unsub
 from reliable_pubsub.common.core.status import SubscriptionState
 
 from .lower_bounds import LowerBounds

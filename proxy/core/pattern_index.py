@@ -13,7 +13,7 @@ from reliable_pubsub.common.core.message_base import Terms
 from reliable_pubsub.common.core.pattern import Pattern
 from reliable_pubsub.relay.core.pattern import is_of
 
-from .records import StoredPattern
+from .stored import StoredPattern
 from .topic_log import TopicLog
 
 

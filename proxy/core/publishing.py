@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from reliable_pubsub.common.core.answers import Busy, Conflict, Duplicate, Gap, PutAck
 from reliable_pubsub.common.core.dead_letter import DEAD_SUFFIX
-from reliable_pubsub.common.core.requests import Put, Stage
+from reliable_pubsub.common.core.requests import Put
+from reliable_pubsub.common.core.transaction_messages import Stage
 
 from .records import Appended, Decision
 from .replies import echo, malformed, topic_for_publisher, topic_or_created

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from reliable_pubsub.common.core.answers import ListenersReport, MessageBatches, NoMessagesYet
+from reliable_pubsub.common.core.answers import MessageBatches, NoMessagesYet
 from reliable_pubsub.common.core.message_base import BatchHeader
-from reliable_pubsub.common.core.requests import Listeners, Ring
+from reliable_pubsub.common.core.qos0_messages import Listeners, ListenersReport, Ring
 from reliable_pubsub.relay.core.unstored import OfferFrames
 
 from .reading import subscription_of

@@ -23,8 +23,9 @@ from msgspec.structs import replace
 from reliable_pubsub.common.core.answers import Busy, Full, Limit
 from reliable_pubsub.common.core.limits import TRANSACTION_BYTES_MAX
 from reliable_pubsub.common.core.message_base import Role
-from reliable_pubsub.common.core.requests import AnyRequest, Commit
+from reliable_pubsub.common.core.requests import AnyRequest
 from reliable_pubsub.common.core.rights import Client, Quota, Rights
+from reliable_pubsub.common.core.transaction_messages import Commit
 from reliable_pubsub.relay.core.allowance import Bucket
 
 from .accounts import Account

@@ -14,7 +14,8 @@ from reliable_pubsub.common.core.answers import (
     PutAck,
     Stale,
 )
-from reliable_pubsub.common.core.requests import Ack, Dead, Get, History, Ring, Sub
+from reliable_pubsub.common.core.qos0_messages import Ring
+from reliable_pubsub.common.core.requests import Ack, Dead, Get, History, Sub
 
 from .changed_log import log_changed, not_this_log
 from .records import CursorMoved, Decision
@@ -142,18 +143,12 @@ def cursor_moved(
     takes = bool(subscription.moved) and request.cursor >= subscription.cursor
     if request.cursor <= held and shown == subscription.shown and not takes:
         return ()
-    return (
-        CursorMoved(
-            log.topic_id,
-            request.client,
-            subscription.generation,
-            cursor,
-            urgent or takes,
-            shown,
-            subscription.terms,
-            takes,
-        ),
+    generation, terms = subscription.generation, subscription.terms
+    is_urgent = urgent or takes
+    moved = CursorMoved(
+        log.topic_id, request.client, generation, cursor, is_urgent, shown, terms, takes
     )
+    return (moved,)
 
 
 def subscription_of(

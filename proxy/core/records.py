@@ -1,4 +1,4 @@
-"""The records that a decision makes, and the stored state that results from them.
+"""The records that a decision makes. Pure.
 
 Only a record changes the broker, live and in the simulator; the store writes the same record.
 `urgent` says whether a reply waits for it: cursors that a GET carries are written lazily, because
@@ -7,18 +7,18 @@ the subscriber's own state also has them (rule R7).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 from msgspec import Struct
 
 from reliable_pubsub.common.core.actions import AnyAction, Effect
-from reliable_pubsub.common.core.answers import AnyReply, Grant, Stretch, TopicReceipt
+from reliable_pubsub.common.core.answers import AnyReply
+from reliable_pubsub.common.core.group_messages import Grant, Outcome, Stretch
 from reliable_pubsub.common.core.message_base import BatchHeader, GroupTerms, Role, StoredQoS, Terms
 from reliable_pubsub.common.core.pattern import Pattern
-from reliable_pubsub.common.core.requests import Outcome
+from reliable_pubsub.common.core.transaction_messages import TopicReceipt
 
-from .group_state import Member, Run, StoredGroup, subscription_of_group
+from .group_state import Member, Run, subscription_of_group
 
 
 class TopicCreated(Struct, frozen=True, gc=False):
@@ -374,88 +374,3 @@ class Decision(Struct, frozen=True, gc=False):
     records: tuple[Record, ...] = ()
     visible_at: int = 0  # the reply leaves once this record number is durable
     body: bytes | None = None
-
-
-class StoredSegment(Struct, frozen=True, gc=False):
-    """A run of neighbouring batches; retention removes whole segments."""
-
-    base: int
-    end: int
-    body_bytes: int
-    batches: int
-    timestamp_ns: int  # of its last batch
-    bytes_by: Mapping[str, int] = {}  # by publisher
-
-
-class StoredPublisher(Struct, frozen=True, gc=False):
-    """The newest batch of a publisher in a topic at one QoS, enough to check every later put."""
-
-    publisher: str
-    first_sequence: int
-    count: int
-    base: int
-    crc: int
-    qos: int = 2
-
-
-class StoredSubscription(Struct, frozen=True, gc=False):
-    """A subscription, live or ended."""
-
-    subscriber: str
-    generation: int
-    cursor: int
-    active: bool
-    shown: int = 0
-    terms: Terms = Terms()
-    expired: bool = False
-    moved: Moved = ""
-
-
-class StoredTopic(Struct, frozen=True):
-    """One topic as the store holds it."""
-
-    topic_id: int
-    topic: str
-    log: str
-    start: int
-    end: int
-    timestamp_ns: int
-    segments: Sequence[StoredSegment] = ()
-    publishers: Sequence[StoredPublisher] = ()
-    subscriptions: Sequence[StoredSubscription] = ()
-    groups: Sequence[StoredGroup] = ()
-    deleted: bool = False
-
-
-class StoredPattern(Struct, frozen=True, gc=False):
-    """A subscription by pattern."""
-
-    subscriber: str
-    pattern: Pattern
-    terms: Terms
-    reader: str = ""
-
-
-class StoredSession(Struct, frozen=True, gc=False):
-    """One client as the store holds it."""
-
-    role: Role
-    client: str
-    epoch: int
-    nonce: bytes
-    control: int
-
-
-class StoredState(Struct, frozen=True):
-    """The stored state from which a broker starts."""
-
-    store_id: str  # random, made with the data directory; part of every log id
-    topics: Sequence[StoredTopic] = ()
-    sessions: Sequence[StoredSession] = ()
-    transactions: Sequence[TransactionCommitted] = ()  # the last one of each publisher
-    epoch_floor: int = 0  # the highest epoch of the forgotten sessions
-    generation_floor: int = 0  # the same of generations
-    actions: Sequence[Administered] = ()  # of operators, the newest last
-    paused: str | None = None  # the reason; None: puts go on
-    patterns: Sequence[StoredPattern] = ()
-    charges: Sequence[Charged] = ()

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from reliable_pubsub.common.core.answers import Full, Limit
+from reliable_pubsub.common.core.group_messages import Settle, Take
 from reliable_pubsub.common.core.limits import NUMBER_MAX
-from reliable_pubsub.common.core.requests import Commit, Dead, Put, Settle, Take
+from reliable_pubsub.common.core.requests import Dead, Put
+from reliable_pubsub.common.core.transaction_messages import Commit
 
 from .records import Decision, Expired, Record, Trimmed
 from .replies import echo

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.answers import StatusReport
 from reliable_pubsub.common.core.interest_messages import Subscriptions
-from reliable_pubsub.common.core.requests import AnyRequest, Commit, Status
+from reliable_pubsub.common.core.requests import AnyRequest
+from reliable_pubsub.common.core.status import Status, StatusReport
+from reliable_pubsub.common.core.transaction_messages import Commit
 from reliable_pubsub.relay.core.rights import Need, Shown
 
 from .interests import subscriptions

@@ -11,9 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from reliable_pubsub.common.core.answers import TopicReceipt
 from reliable_pubsub.common.core.limits import STAGED_BATCH_BYTES
-from reliable_pubsub.common.core.requests import Part
+from reliable_pubsub.common.core.transaction_messages import Part, TopicReceipt
 
 from .records import Staged
 

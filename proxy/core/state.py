@@ -33,9 +33,10 @@ from .leases import Leases
 from .lower_bounds import LowerBounds
 from .pattern_index import PatternIndex
 from .qos0_ring import Rings
-from .records import Charge, Record, StoredSegment, StoredState, TopicCreated, appended
+from .records import Charge, Record, TopicCreated, appended
 from .staging import LastTransaction, Staging
 from .storage import LogReader
+from .stored import StoredSegment, StoredState
 from .subscriptions import Session
 from .topic_log import Retention, TopicLog, without
 

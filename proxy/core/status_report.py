@@ -8,13 +8,13 @@ from heapq import nsmallest
 
 from msgspec import UNSET
 
-from reliable_pubsub.common.core.answers import StatusReport
 from reliable_pubsub.common.core.limits import STATUS_PAGE_ROWS
-from reliable_pubsub.common.core.requests import Status
 from reliable_pubsub.common.core.status import (
     GroupStatus,
     KeptStatus,
     PublisherStatus,
+    Status,
+    StatusReport,
     SubscriptionStatus,
     TopicKept,
     TopicStatus,

@@ -20,7 +20,8 @@ from reliable_pubsub.common.core.settings import OnBound
 
 from .group_state import Group, restored
 from .lower_bounds import LowerBounds
-from .records import Appended, StoredPublisher, StoredSegment, StoredTopic, Trimmed
+from .records import Appended, Trimmed
+from .stored import StoredPublisher, StoredSegment, StoredTopic
 from .subscriptions import Subscription
 
 SEGMENT_BYTES: Final = MIB

@@ -10,17 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import UNSET, Struct, UnsetType
 
-from reliable_pubsub.common.core.answers import (
-    AbortAck,
-    CommitAck,
-    Conflict,
-    Full,
-    Gap,
-    Limit,
-    StageAck,
-    StageLost,
-    TopicReceipt,
-)
+from reliable_pubsub.common.core.answers import Conflict, Full, Gap, Limit, StageLost
 from reliable_pubsub.common.core.dead_letter import is_dead
 from reliable_pubsub.common.core.limits import (
     STAGED_BATCH_BYTES,
@@ -28,8 +18,16 @@ from reliable_pubsub.common.core.limits import (
     TRANSACTION_BYTES_MAX,
     TRANSACTION_TOPICS_MAX,
 )
-from reliable_pubsub.common.core.requests import Abort, Commit, Stage
 from reliable_pubsub.common.core.status import StagingStatus
+from reliable_pubsub.common.core.transaction_messages import (
+    Abort,
+    AbortAck,
+    Commit,
+    CommitAck,
+    Stage,
+    StageAck,
+    TopicReceipt,
+)
 
 from .publishing import for_subscribers_only
 from .records import Appended, Decision, Record, Staged, TransactionCommitted, Unstaged

@@ -24,22 +24,12 @@ from typing import Any, Final
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
+from reliable_pubsub.common.core.group_messages import Settle, Take
 from reliable_pubsub.common.core.limits import WAITING_GETS_MAX
 from reliable_pubsub.common.core.pattern import Pattern
 from reliable_pubsub.common.core.pattern_messages import Fetch, Match
-from reliable_pubsub.common.core.requests import (
-    Ack,
-    AnyRequest,
-    Bye,
-    Dead,
-    Get,
-    Hello,
-    Ring,
-    Settle,
-    Sub,
-    Take,
-    Unsub,
-)
+from reliable_pubsub.common.core.qos0_messages import Ring
+from reliable_pubsub.common.core.requests import Ack, AnyRequest, Bye, Dead, Get, Hello, Sub, Unsub
 
 from .lower_bounds import LowerBounds
 

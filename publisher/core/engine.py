@@ -14,7 +14,6 @@ from contextlib import ExitStack
 
 from reliable_pubsub.common.core.answers import (
     AnyReply,
-    CommitAck,
     Conflict,
     Denied,
     Duplicate,
@@ -33,7 +32,8 @@ from reliable_pubsub.common.core.errors import (
 )
 from reliable_pubsub.common.core.plan_mark import place_in_plan
 from reliable_pubsub.common.core.recorder import Call, Recorder
-from reliable_pubsub.common.core.requests import Abort, Put
+from reliable_pubsub.common.core.requests import Put
+from reliable_pubsub.common.core.transaction_messages import Abort, CommitAck
 
 from .combining import WaitingPut, failed, fitting, joined, stored
 from .outbox import Encoded, Outbox, Pending

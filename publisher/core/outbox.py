@@ -15,9 +15,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.answers import TopicPosition, TopicReceipt
+from reliable_pubsub.common.core.answers import TopicPosition
 from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
 from reliable_pubsub.common.core.errors import LogChangedError
+from reliable_pubsub.common.core.transaction_messages import TopicReceipt
 
 from .receipt import Receipt
 from .repeating import TRANSACTIONS, Repeats

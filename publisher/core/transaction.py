@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from reliable_pubsub.common.core import names
-from reliable_pubsub.common.core.answers import AnyReply, CommitAck, StageAck, StageLost
+from reliable_pubsub.common.core.answers import AnyReply, StageLost
 from reliable_pubsub.common.core.arguments import checked
 from reliable_pubsub.common.core.batch import (
     BATCH_ROOM_BYTES,
@@ -33,7 +33,13 @@ from reliable_pubsub.common.core.limits import (
     TRANSACTION_TOPICS_MAX,
 )
 from reliable_pubsub.common.core.names import TopicName
-from reliable_pubsub.common.core.requests import Commit, Part, Stage
+from reliable_pubsub.common.core.transaction_messages import (
+    Commit,
+    CommitAck,
+    Part,
+    Stage,
+    StageAck,
+)
 
 from .outbox import Encoded, Pending, encoded
 from .payloads import AnyCodec, Payloads

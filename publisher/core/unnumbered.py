@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from reliable_pubsub.common.core.answers import AnyReply, ListenersReport, PutAck
+from reliable_pubsub.common.core.answers import AnyReply, PutAck
 from reliable_pubsub.common.core.batch import Batch, crc32
 from reliable_pubsub.common.core.conversation import Conversation
+from reliable_pubsub.common.core.qos0_messages import Listeners, ListenersReport
 from reliable_pubsub.common.core.recorder import Call, Recorder
-from reliable_pubsub.common.core.requests import Listeners, Put
+from reliable_pubsub.common.core.requests import Put
 from reliable_pubsub.relay.core.unstored import Offer, encode_offer
 
 from .offering import Interest, Offering, OfferLink, Where

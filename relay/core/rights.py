@@ -13,15 +13,20 @@ from typing import Any, Final, Literal
 from msgspec import UNSET, Struct
 
 from reliable_pubsub.common.core import requests
+from reliable_pubsub.common.core.actions import Admin
 from reliable_pubsub.common.core.answers import Denied
 from reliable_pubsub.common.core.dead_letter import dead_topic, is_dead
 from reliable_pubsub.common.core.errors import ConfigurationError, InvalidPatternError
+from reliable_pubsub.common.core.group_messages import Settle, Take
 from reliable_pubsub.common.core.interest_messages import Subscriptions
 from reliable_pubsub.common.core.limits import COVER_STEPS_MAX
 from reliable_pubsub.common.core.message_base import Request
 from reliable_pubsub.common.core.names import is_passing_id
 from reliable_pubsub.common.core.pattern_messages import Fetch, Match
+from reliable_pubsub.common.core.qos0_messages import Listeners, Ring
 from reliable_pubsub.common.core.rights import NOTHING, Client, Globs, has_rights
+from reliable_pubsub.common.core.status import Clients, Status
+from reliable_pubsub.common.core.transaction_messages import Abort, Commit, Stage
 
 from .automaton import Effort
 from .messages import Interest, Node
@@ -65,7 +70,7 @@ def _dead(request: requests.Dead) -> Iterator[Need]:
         yield Need("dead_letters", letters)
 
 
-def _settles(request: requests.Take | requests.Settle) -> Iterator[Need]:
+def _settles(request: Take | Settle) -> Iterator[Need]:
     yield _to_read(request.topic)
     letters = dead_topic(request.topic)
     if letters is not None and any(one.how == "reject" for one in request.outcomes):
@@ -103,7 +108,7 @@ def to_be_pushed(pattern: Pattern) -> Iterator[Need]:
         yield Need("dead_letters", covers=pattern)
 
 
-def _admin(request: requests.Admin) -> Iterator[Need]:
+def _admin(request: Admin) -> Iterator[Need]:
     topic = getattr(request.do, "topic", None)
     yield Need("admin", covers=EVERYTHING) if topic is None else Need("admin", topic)
 
@@ -121,39 +126,39 @@ def _nothing(_: Any) -> Iterator[Need]:
 NEEDS: Final[Mapping[type[Request], Callable[[Any], Iterator[Need]]]] = {
     requests.Hello: _hello,
     requests.Put: _puts,
-    requests.Stage: _puts,
-    requests.Commit: _nothing,
-    requests.Abort: _nothing,
+    Stage: _puts,
+    Commit: _nothing,
+    Abort: _nothing,
     requests.Delivery: _puts,
-    requests.Listeners: _puts,
+    Listeners: _puts,
     Subscriptions: _subscriptions,
     requests.Get: _reads,
     requests.Ack: _reads,
     requests.Dead: _dead,
-    requests.Take: _settles,
-    requests.Settle: _settles,
+    Take: _settles,
+    Settle: _settles,
     Match: lambda _: iter((Need("get"),)),  # topics that may not be read are not matched
     Fetch: lambda _: iter((Need("get"),)),
     requests.Sub: _sub,
     requests.Unsub: _unsub,
     requests.Bye: _nothing,
-    requests.Ring: _reads,
+    Ring: _reads,
     requests.History: _history,
-    requests.Status: lambda _: iter((Need("status"),)),
-    requests.Clients: lambda _: iter((Need("admin", covers=EVERYTHING),)),
-    requests.Admin: _admin,
+    Status: lambda _: iter((Need("status"),)),
+    Clients: lambda _: iter((Need("admin", covers=EVERYTHING),)),
+    Admin: _admin,
     Interest: _interest,
     Node: lambda _: iter((Need("status", covers=EVERYTHING),)),
 }
 # They change nothing for their sender, so they may come under the random id of a command.
-_PASSING: Final = (requests.History, requests.Status, requests.Clients, requests.Admin, Node)
+_PASSING: Final = (requests.History, Status, Clients, Admin, Node)
 # They show the topics of a right, and no others.
 _SHOWING: Final[Mapping[type[Request], TopicRight]] = {
-    requests.Status: "status",
+    Status: "status",
     Subscriptions: "put",
 }
 # What a relay asks for itself; all else it passes on, and says for which key.
-_OWN_OF_RELAY: Final = (requests.Status, Interest, Node)
+_OWN_OF_RELAY: Final = (Status, Interest, Node)
 
 
 def _pattern(glob: str) -> Pattern:

@@ -14,8 +14,7 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.answers import StatusReport
-from reliable_pubsub.common.core.status import SubscriptionStatus
+from reliable_pubsub.common.core.status import StatusReport, SubscriptionStatus
 
 from .messages import BelowStatus, NodeReport
 

@@ -9,14 +9,17 @@ from itertools import islice
 from typing import Final
 
 from reliable_pubsub.common.core.batch import Message
-from reliable_pubsub.common.core.conversation import Conversation
+from reliable_pubsub.common.core.conversation import Conversation, Pause
 from reliable_pubsub.common.core.errors import PubSubError
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX
 from reliable_pubsub.common.core.recorder import Call, seen
+from reliable_pubsub.common.core.retry import poll_pause_s
 
 from .dead_letters import DeadLetters
 from .fetching import Fetching
 from .place import marked
+from .pushing import Pushing
+from .qos0_queue import QoS0Queue
 from .session import SubscriberSession
 from .subscription import Running, Subscription
 
@@ -31,6 +34,7 @@ class Delivering:
         session: SubscriberSession,
         fetching: Fetching,
         dead_letters: DeadLetters,
+        pushing: Pushing,
         *,
         now_s: Callable[[], float],
     ) -> None:
@@ -38,24 +42,21 @@ class Delivering:
         self._session = session
         self._fetching = fetching
         self._dead_letters = dead_letters
+        self._pushing = pushing
         self._now_s = now_s
         self._stored_first = True  # if both kinds of messages wait
 
     def settle(self, subscription: Subscription) -> Conversation[None]:
-        """Count the messages in hand as processed; the caller writes the place."""
-        if not subscription.is_subscribed:  # a clean session ended during the request
+        """Count the messages in hand as processed; the caller writes the place.
+
+        They are dropped if a rejection of one failed, or a clean session ended during the request.
+        """
+        if subscription.is_kept or not subscription.is_subscribed:
             subscription.drop()
             return
         if subscription.letter is not None:
             yield from self._dead_letters.finish(subscription)
         subscription.settle()
-
-    def come_back(self, subscription: Subscription) -> Conversation[None]:
-        """Settle the messages in hand, or drop them if a rejection of one failed."""
-        if subscription.is_kept:
-            subscription.drop()
-        else:
-            yield from self.settle(subscription)
 
     def get(
         self, subscription: Subscription, messages_max: int, timeout_s: float
@@ -80,8 +81,8 @@ class Delivering:
         """
         with self._session.recorder.call("get", subscription.topic) as call:
             if not subscription.fetched:
-                subscription.look_ahead(self._now_s())
-            yield from self.find(subscription, call, subscription.ahead, timeout_s)
+                subscription.pace.look_ahead(self._now_s())
+            yield from self.find(subscription, call, subscription.pace.ahead, timeout_s)
             if not subscription.can_run or not self._session.inbox.can_run(subscription):
                 return (yield from self._deliver(subscription, call, 1))
             run = yield from self._session.begin_run(subscription)
@@ -91,70 +92,87 @@ class Delivering:
     def find(
         self, subscription: Subscription, call: Call, wanted: int, timeout_s: float
     ) -> Conversation[None]:
-        """Settle the messages in hand, and wait for the next ones."""
-        yield from self.come_back(subscription)
-        yield from self._dead_letters.bury(subscription)
-        deadline_s = self._now_s() + timeout_s if timeout_s else 0.0
-        while not subscription.has_next and (
-            yield from self._fetching.wait(subscription, call, wanted, timeout_s)
-        ):
-            yield from self._dead_letters.bury(subscription)
-            timeout_s = max(deadline_s - self._now_s(), 0.0) if timeout_s else 0.0
+        """Settle the messages in hand, and fetch until there are messages or time is over.
+
+        Processed messages are written to the state before this asks or waits.
+
+        Args:
+            wanted: messages to ask for; whole batches come.
+
+        Raises:
+            LostError: messages are lost; the next call continues after them.
+        """
+        yield from self.settle(subscription)
+        deadline_s = self._now_s() + timeout_s
+        empty = 0
+        while True:
+            if subscription.fetched:
+                yield from self._dead_letters.bury(subscription)
+            if subscription.has_next:
+                return
+            began_s = self._now_s()
+            wait_s = self._fetching.wait_s(subscription, deadline_s - began_s)
+            yield from self._fetching.look(subscription, call, wanted, wait_s, asks=timeout_s <= 0)
+            if subscription.has_next:
+                continue
+            left_s = deadline_s - self._now_s()
+            if left_s <= 0:
+                return
+            empty += 1
+            yield from self._session.save(subscription)
+            if subscription.pushes is not None:
+                yield from self._pushing.wait([subscription.pushes], left_s)
+            elif not wait_s or self._now_s() - began_s < wait_s / 2:  # the proxy did not wait
+                yield Pause(min(poll_pause_s(empty), left_s))
 
     def _deliver(
         self, subscription: Subscription, call: Call, messages_max: int
     ) -> Conversation[list[Message]]:
-        unstored = self._take_qos0(subscription, messages_max)
-        messages = self._next(subscription, messages_max - len(unstored))
-        before = subscription.place if messages else None
+        """Hand over what was found; redelivered singly, so only a failing message's count grows."""
+        unstored: list[Message] = []
+        if subscription.qos0 is not None and subscription.qos0.messages:
+            unstored = self._take_qos0(subscription, subscription.qos0, messages_max)
+            messages_max -= len(unstored)
+        before = subscription.place
+        if before.max_deliveries and before.deliveries(before.cursor):
+            messages_max = min(1, messages_max)
+        messages = list(islice(subscription.fetched, messages_max))
         try:
             handed = unstored + (yield from self.hand_over(subscription, messages))
             if call.recorded and handed:
                 call.ok(epoch=self._session.inbox.epoch, messages=tuple(map(seen, handed)))
         except PubSubError:
-            if before is not None:  # they were not delivered, so the count is restored
+            if messages:  # they were not delivered, so the count is restored
                 subscription.move(before)
             raise
         for _ in messages:  # only after the write: if it fails, they are still next
             subscription.fetched.popleft()
-        if messages and subscription.place.terms.qos:
+        if messages and before.terms.qos:
             subscription.handed_over(messages[-1])
         return handed
 
-    def _next(self, subscription: Subscription, messages_max: int) -> list[Message]:
-        """The fetched messages; redelivered singly, so only a failing message's count grows."""
-        if not subscription.fetched:
-            return []
-        place = subscription.place
-        if place.max_deliveries and place.deliveries(place.cursor):
-            messages_max = min(1, messages_max)
-        return list(islice(subscription.fetched, messages_max))
-
-    def _take_qos0(self, subscription: Subscription, messages_max: int) -> list[Message]:
+    def _take_qos0(
+        self, subscription: Subscription, queue: QoS0Queue, messages_max: int
+    ) -> list[Message]:
         """The QoS 0 messages; if stored messages wait too, they take turns."""
-        if not subscription.qos0:
-            return []
         self._stored_first = not self._stored_first
         if self._stored_first:
             messages_max = max(messages_max - len(subscription.fetched), 0)
-        messages = subscription.qos0.hand_over(messages_max)
-        for message in messages:
-            self._fetching.report_lower_qos(subscription, message.publisher, 0)
+        messages = queue.hand_over(messages_max)
+        self._fetching.report_lower_qos(subscription, messages)
         return messages
 
     def hand_over(
         self, subscription: Subscription, messages: list[Message]
     ) -> Conversation[list[Message]]:
         """Write that these messages are delivered; mark redelivered ones."""
-        if not messages:
-            yield from self._session.save(subscription)
-            return []
-        place, last = subscription.place, messages[-1]
-        if place.terms.qos == 0:  # at most once: counted as processed before delivery
-            subscription.move(place.moved(last.offset + 1, last.timestamp_ns))
-            yield from self._session.save(subscription)
-            return messages
-        place = place.handed_over(last.offset + 1)
-        subscription.move(place)
+        place = subscription.place
+        if messages:
+            last = messages[-1]
+            if place.terms.qos == 0:  # at most once: counted as processed before delivery
+                place = place.moved(last.offset + 1, last.timestamp_ns)
+            else:
+                place = place.handed_over(last.offset + 1)
+            subscription.move(place)
         yield from self._session.save(subscription)
         return marked(place, messages)

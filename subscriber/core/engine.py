@@ -78,7 +78,9 @@ class SubscriberEngine:
             on_lower_qos=on_lower_qos,
         )
         self._dead_letters = DeadLetters(session, self._requests)
-        self._delivering = Delivering(session, self._fetching, self._dead_letters, now_s=now_s)
+        self._delivering = Delivering(
+            session, self._fetching, self._dead_letters, pushing, now_s=now_s
+        )
         self.groups = Groups(session, on_log_changed=on_log_changed, now_s=now_s)
         self.patterns = Patterns(session, self._subscribing, self._fetching, pushing, now_s=now_s)
 
@@ -187,6 +189,7 @@ class SubscriberEngine:
         if isinstance(topic, Pattern):
             one = self.patterns.of(topic)
             if one.current is not None:
+                one.current.is_kept = False
                 yield from self._delivering.settle(one.current)
             yield from self.patterns.save(one)
             for moved in list(one.moved):
@@ -197,6 +200,7 @@ class SubscriberEngine:
             yield from self.groups.acknowledge(member)
             return
         subscription = self.session.inbox.of(topic)
+        subscription.is_kept = False
         yield from self._delivering.settle(subscription)
         yield from self._requests.acknowledge(subscription)
 
@@ -221,6 +225,7 @@ class SubscriberEngine:
             return
         with self.session.recorder.call("record", topic) as call:
             subscription = inbox.of(topic)
+            subscription.is_kept = False
             yield from self._delivering.settle(subscription)
             # The output goes with it, so it is durable at any level.
             yield from self.session.save(subscription, durable=True, also=inbox.mark_plan(plan))
@@ -263,7 +268,7 @@ class SubscriberEngine:
         one = self.patterns.of(pattern)
         current = one.current
         if current is not None:
-            yield from self._delivering.come_back(current)
+            yield from self._delivering.settle(current)
             self.session.save_with_next(current)
         return (yield from self.patterns.next(one, timeout_s, loops=loops))
 
@@ -300,11 +305,11 @@ class SubscriberEngine:
         subscriptions = [one for one in holders.values() if isinstance(one, Subscription)]
         deadline_s = self._now_s() + timeout_s
         for subscription in subscriptions:
-            yield from self._delivering.come_back(subscription)
+            yield from self._delivering.settle(subscription)
             yield from self.session.save(subscription)
         for one in [one for one in holders.values() if isinstance(one, PatternSubscription)]:
             if one.current is not None:
-                yield from self._delivering.come_back(one.current)
+                yield from self._delivering.settle(one.current)
             yield from save_all(unwritten(self.session, one), durable=False)
         if len(topics) == 1:
             yield from self._wait(holders[topics[0]], timeout_s)
@@ -335,7 +340,7 @@ class SubscriberEngine:
             yield from self.groups.get(holder, 0, timeout_s, loops=True)
             return
         with self.session.recorder.call("get", holder.topic) as call:
-            yield from self._delivering.find(holder, call, holder.ahead, timeout_s)
+            yield from self._delivering.find(holder, call, holder.pace.ahead, timeout_s)
 
     def _look(self, holder: Holder) -> Conversation[None]:
         """Find what is there now; of a subscription that is pushed, without asking the proxy."""
@@ -347,8 +352,8 @@ class SubscriberEngine:
             return
         with self.session.recorder.call("get", holder.topic) as call:
             if not holder.fetched:
-                holder.look_ahead(self._now_s())
-            wanted = holder.ahead
+                holder.pace.look_ahead(self._now_s())
+            wanted = holder.pace.ahead
             yield from self._dead_letters.bury(holder)
             if not holder.has_next:
                 yield from self._fetching.look(holder, call, wanted, 0, asks=False)
@@ -437,7 +442,7 @@ class SubscriberEngine:
         subscriptions = list(self.session.inbox.subscriptions.values())
         for subscription in subscriptions:
             if subscription.in_hand is not None or subscription.letter is not None:
-                yield from self._delivering.come_back(subscription)
+                yield from self._delivering.settle(subscription)
                 yield from self.session.save(subscription)
         for subscription in [one for one in subscriptions if one.is_to_be_told(ahead=tells_ahead)]:
             yield from self._requests.acknowledge(subscription)

@@ -11,12 +11,12 @@ from msgspec import UNSET
 
 from reliable_pubsub.common.core.answers import Lost, MessageBatches, NoMessagesYet
 from reliable_pubsub.common.core.batch import Message
-from reliable_pubsub.common.core.conversation import Conversation, Pause
+from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.errors import LostError, MalformedError
 from reliable_pubsub.common.core.message_base import BatchHeader
+from reliable_pubsub.common.core.qos0_messages import Ring
 from reliable_pubsub.common.core.recorder import Call
-from reliable_pubsub.common.core.requests import Get, Ring
-from reliable_pubsub.common.core.retry import poll_pause_s
+from reliable_pubsub.common.core.requests import Get
 
 from .direct_followers import direct_followers
 from .pattern_pushes import Taken
@@ -64,54 +64,7 @@ class Fetching:
         self._on_lower_qos = on_lower_qos
         self._may_wait = True  # until a proxy refuses a GET that waits
 
-    def wait(
-        self, subscription: Subscription, call: Call, wanted: int, timeout_s: float
-    ) -> Conversation[bool]:
-        """Fetch, with growing pauses between requests, until there are messages or time is over.
-
-        Processed messages are written to the state before this asks or waits.
-
-        Args:
-            wanted: messages to ask for; whole batches come.
-
-        Returns:
-            Whether there are messages to deliver.
-
-        Raises:
-            LostError: messages are lost; the next call continues after them.
-        """
-        deadline_s = self._now_s() + timeout_s
-        empty = 0
-        while True:
-            began_s = self._now_s()
-            wait_s = self._wait_s(subscription, deadline_s - began_s)
-            if (yield from self.look(subscription, call, wanted, wait_s, asks=timeout_s <= 0)):
-                return True
-            empty += 1
-            left_s = deadline_s - self._now_s()
-            if left_s <= 0:
-                return False
-            yield from self._session.save(subscription)
-            if subscription.pushes is not None:
-                yield from self._pushing.wait([subscription.pushes], left_s)
-            elif self._now_s() - began_s < wait_s / 2 or not wait_s:  # the proxy did not wait
-                yield Pause(min(poll_pause_s(empty), left_s))
-
-    def look(
-        self, subscription: Subscription, call: Call, wanted: int, wait_s: float, *, asks: bool
-    ) -> Conversation[bool]:
-        """Fetch once; return whether there are messages to deliver.
-
-        Args:
-            wait_s: the proxy may hold its answer so long.
-            asks: pull, even if pushes are waited for.
-        """
-        found = yield from self._next(subscription, call, wanted, wait_s, asks=asks)
-        subscription.found(found, self._now_s())
-        yield from self._read_qos0(subscription, wanted)
-        return subscription.has_next
-
-    def _wait_s(self, subscription: Subscription, left_s: float) -> float:
+    def wait_s(self, subscription: Subscription, left_s: float) -> float:
         """How long the proxy may hold the answer to a GET; not where pushes are waited for.
 
         At most as long as an answer is waited for, so that a proxy that has died is noticed after
@@ -124,34 +77,29 @@ class Fetching:
         patience_s = self._session.requester.retry.timeout_s
         return min(left_s, patience_s, lease_s / 3)  # a GET renews the lease
 
-    def _next(
-        self,
-        subscription: Subscription,
-        call: Call,
-        messages_max: int,
-        wait_s: float,
-        *,
-        asks: bool,
-    ) -> Conversation[Sequence[Message]]:
-        """Return pushed messages; if there are none and a pull is due or `asks`, pull."""
+    def look(
+        self, subscription: Subscription, call: Call, wanted: int, wait_s: float, *, asks: bool
+    ) -> Conversation[None]:
+        """Fetch once.
+
+        Args:
+            wait_s: the proxy may hold its answer so long.
+            asks: pull, even if pushes are waited for.
+        """
         pushes = subscription.pushes
         if pushes is None:
-            try:
-                return (yield from self._pull(subscription, call, messages_max, wait_s))
-            except MalformedError as error:
-                if not (error.is_our_request and wait_s):
-                    raise
-            self._may_wait = False  # an older proxy, which refuses a field that it does not know
-            return (yield from self._pull(subscription, call, messages_max))
-        standing = subscription.standing
-        pushed = self._pushing.take(pushes, standing) if standing else None
-        if pushed or (pushed is not None and not asks):
-            return self._followers_of(subscription, pushed)
-        found = yield from self._pull(subscription, call, messages_max)
-        standing = subscription.standing
-        assert standing is not None
-        self._pushing.pulled(pushes, standing, found[-1].offset + 1 if found else None)
-        return found
+            yield from self._pull(subscription, call, wanted, wait_s)
+        else:
+            standing = subscription.standing
+            pushed = self._pushing.take(pushes, standing) if standing else None
+            if pushed:
+                yield from self._take_pushed(subscription, pushed)
+            elif pushed is None or asks:
+                found = yield from self._pull(subscription, call, wanted)
+                standing = subscription.standing
+                assert standing is not None
+                self._pushing.pulled(pushes, standing, found[-1].offset + 1 if found else None)
+        yield from self._read_qos0(subscription, wanted)
 
     def take_pushed(self, taken: Taken, messages_max: int) -> Conversation[None]:
         """Take what was pushed of one topic of a pattern.
@@ -159,28 +107,15 @@ class Fetching:
         Args:
             messages_max: of those at QoS 0 that were not pushed.
         """
-        subscription = taken.subscription
         if taken.batches:
-            found = self._followers_of(subscription, taken.batches)
-            subscription.found(found, self._now_s())
-        yield from self._read_qos0(subscription, messages_max)
+            yield from self._take_pushed(taken.subscription, taken.batches)
+        yield from self._read_qos0(taken.subscription, messages_max)
 
-    def _followers_of(
+    def _take_pushed(
         self, subscription: Subscription, pushed: Sequence[tuple[BatchHeader, bytes]]
-    ) -> Sequence[Message]:
+    ) -> Conversation[None]:
         headers, bodies = [header for header, _ in pushed], [body for _, body in pushed]
-        return self._followers(subscription, headers, b"".join(bodies))
-
-    def _followers(
-        self, subscription: Subscription, headers: Sequence[BatchHeader], body: bytes
-    ) -> Sequence[Message]:
-        """The messages of batches that follow the cursor directly."""
-        place = subscription.place
-        qos = place.terms.qos
-        found = direct_followers(subscription.topic, place.cursor, headers, body, qos=qos)
-        for header in headers:
-            self.report_lower_qos(subscription, header.publisher, header.qos)
-        return found
+        yield from self.received(subscription, headers, b"".join(bodies))
 
     def _pull(
         self, subscription: Subscription, call: Call, messages_max: int, wait_s: float = 0.0
@@ -196,52 +131,60 @@ class Fetching:
             more["wait_ms"] = wait_ms
             if subscription.qos0 is not None:
                 more["ring"] = subscription.qos0.place
-        reply, body = yield from self._requests.asking(
-            Get, subscription, call, wait_s=wait_s, **more
-        )
+        try:
+            reply, body = yield from self._requests.asking(
+                Get, subscription, call, wait_s=wait_s, **more
+            )
+        except MalformedError as error:
+            if not (error.is_our_request and wait_s):
+                raise
+            self._may_wait = False  # an older proxy, which refuses a field that it does not know
+            return (yield from self._pull(subscription, call, messages_max))
         if isinstance(reply, MessageBatches | NoMessagesYet):
-            yield from self._compare(subscription, reply.end)
+            batches = reply.batches if isinstance(reply, MessageBatches) else ()
+            found = yield from self.received(subscription, batches, body, end=reply.end)
             if reply.ring is not UNSET:
                 assert subscription.qos0 is not None
                 subscription.qos0.hinted(reply.boot, reply.ring)
-        match reply:
-            case MessageBatches():
-                return self._followers(subscription, reply.batches, body)
-            case NoMessagesYet():
-                return ()
-            case Lost() if subscription.place.terms.qos == 0:
-                yield from self._pass_lost(subscription, reply)
-                return (yield from self._pull(subscription, call, messages_max))
-            case Lost():
-                subscription.lost(reply.end)
-                bound = None if reply.waiting_max is UNSET else reply.waiting_max
-                raise LostError(
-                    topic=subscription.topic,
-                    first=reply.first,
-                    end=reply.end,
-                    waiting_max=bound,
-                    by_operator=reply.operator is True,
-                )
-            case _:
-                self._session.refused(reply)
+            return found
+        if not isinstance(reply, Lost):
+            self._session.refused(reply)
+        if subscription.place.terms.qos == 0:
+            yield from self._pass_lost(subscription, reply)
+            return (yield from self._pull(subscription, call, messages_max))
+        subscription.lost(reply.end)
+        raise LostError(
+            topic=subscription.topic,
+            first=reply.first,
+            end=reply.end,
+            waiting_max=None if reply.waiting_max is UNSET else reply.waiting_max,
+            by_operator=reply.operator is True,
+        )
 
     def received(
-        self, subscription: Subscription, batches: Sequence[BatchHeader], end: int, body: bytes
-    ) -> Conversation[None]:
-        """Take batches from the cursor on that came with those of other topics.
+        self,
+        subscription: Subscription,
+        batches: Sequence[BatchHeader],
+        body: bytes,
+        *,
+        end: int | None = None,
+    ) -> Conversation[Sequence[Message]]:
+        """Take the batches that follow the cursor directly.
 
         Args:
-            end: durable end of the topic.
+            end: durable end of the topic, which must be above what was in hand at a crash.
         """
-        yield from self._compare(subscription, end)
-        subscription.found(self._followers(subscription, batches, body), self._now_s())
-
-    def _compare(self, subscription: Subscription, end: int) -> Conversation[None]:
-        """Check that the log, which ends at `end`, still has what was in hand at a crash."""
-        place = subscription.place.compared(subscription.topic, end, forget=self._forgets)
-        if place is not subscription.place:
-            subscription.move(place)
-            yield from self._session.save(subscription, durable=True)
+        topic, place = subscription.topic, subscription.place
+        if end is not None:
+            place = place.compared(topic, end, forget=self._forgets)
+            if place is not subscription.place:
+                subscription.move(place)
+                yield from self._session.save(subscription, durable=True)
+        found = direct_followers(topic, place.cursor, batches, body, qos=place.terms.qos)
+        subscription.fetched.extend(found)
+        subscription.pace.found(len(found), self._now_s())
+        self.report_lower_qos(subscription, batches)
+        return found
 
     def _pass_lost(self, subscription: Subscription, reply: Lost) -> Conversation[None]:
         """At QoS 0, count lost messages and skip past them."""
@@ -276,10 +219,17 @@ class Fetching:
                     subscription.forgotten()  # the next request reports the problem
                     return
 
-    def report_lower_qos(self, subscription: Subscription, publisher: str, qos: int) -> None:
+    def report_lower_qos(
+        self, subscription: Subscription, some: Sequence[BatchHeader] | Sequence[Message]
+    ) -> None:
         """Report once for each publisher that its messages have a lower level than asked for."""
-        if qos < subscription.place.terms.qos and publisher not in subscription.lower_qos:
-            subscription.lower_qos.add(publisher)
-            topic = subscription.topic
-            self._session.tell(logging.WARNING, lower_qos_in_words(topic, publisher, qos), topic)
-            self._on_lower_qos(topic, publisher, qos)
+        for one in some:
+            if (
+                one.qos < subscription.place.terms.qos
+                and one.publisher not in subscription.lower_qos
+            ):
+                topic, publisher, qos = subscription.topic, one.publisher, one.qos
+                subscription.lower_qos.add(publisher)
+                told = lower_qos_in_words(topic, publisher, qos)
+                self._session.tell(logging.WARNING, told, topic)
+                self._on_lower_qos(topic, publisher, qos)

@@ -11,16 +11,15 @@ from reliable_pubsub.common.core.answers import (
     Busy,
     LogChanged,
     NotSub,
-    Settled,
     Stale,
     SubAck,
-    Taken,
     UnsubAck,
 )
 from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.errors import LogChangedError, NotSubscribedError, TryLaterError
+from reliable_pubsub.common.core.group_messages import Settle, Settled, Take, Taken
 from reliable_pubsub.common.core.recorder import Call
-from reliable_pubsub.common.core.requests import Settle, Sub, Take, Unsub
+from reliable_pubsub.common.core.requests import Sub, Unsub
 from reliable_pubsub.common.core.session import SESSIONS_BEGUN_MAX
 from reliable_pubsub.common.core.start import in_words
 

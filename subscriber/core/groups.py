@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from reliable_pubsub.common.core.answers import Settled, Stretch, Taken
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.conversation import Conversation, Pause
 from reliable_pubsub.common.core.errors import (
@@ -20,8 +19,16 @@ from reliable_pubsub.common.core.errors import (
     LostError,
     UsageError,
 )
+from reliable_pubsub.common.core.group_messages import (
+    How,
+    Outcome,
+    Settle,
+    Settled,
+    Stretch,
+    Take,
+    Taken,
+)
 from reliable_pubsub.common.core.recorder import Call, seen
-from reliable_pubsub.common.core.requests import How, Outcome, Settle, Take
 from reliable_pubsub.common.core.retry import poll_pause_s
 
 from .group_requests import GroupRequests
@@ -181,7 +188,7 @@ class Groups:
                     return found
                 wanted = messages_max
                 if loops or messages_max >= AHEAD_FROM:
-                    wanted = max(messages_max, member.soon(began_s))
+                    wanted = max(messages_max, member.pace.look_ahead(began_s))
                 wait_s = self._wait_s(member, deadline_s - began_s)
                 late, perhaps = yield from self._take(member, call, wanted, wait_s)
                 refused += late

@@ -14,22 +14,22 @@ from operator import attrgetter
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.answers import Stretch, SubAck, Taken
+from reliable_pubsub.common.core.answers import SubAck
 from reliable_pubsub.common.core.batch import Message, decode_batch, messages_of
 from reliable_pubsub.common.core.errors import (
     LeaseLostError,
     MalformedError,
     SettledInDoubtError,
 )
+from reliable_pubsub.common.core.group_messages import How, Outcome, Settle, Stretch, Take, Taken
 from reliable_pubsub.common.core.limits import GROUP_OUTCOMES_MAX
 from reliable_pubsub.common.core.message_base import GroupTerms, Start
-from reliable_pubsub.common.core.requests import How, Outcome, Settle, Take
 
+from .pace import Pace
 from .subscription import Running
 
 _offset = attrgetter("offset")
-AHEAD_MAX = 4_000  # messages that a loop takes at once, each time in one request and one commit
-AHEAD_S = 0.1  # if it is slow, few: others could have them
+AHEAD_MAX = 4_000  # messages that a loop takes at once, in one request and one commit; see `Pace`
 AHEAD_FROM = 100  # so does a program that gets as many at once; with fewer it gets what it asks for
 
 
@@ -64,8 +64,7 @@ class Membership:
         self.in_doubt: list[Stretch] = []  # what was perhaps
         self.gone: dict[int, Message] = {}  # was in hand when all of it was lost
         self.in_hand: dict[int, Message] = {}
-        self._found = 0
-        self._found_at_s = 0.0
+        self.pace = Pace(1, AHEAD_MAX)
         self.epoch = 0
         self.drop()
 
@@ -159,11 +158,6 @@ class Membership:
             self.in_hand.update((one.offset, one) for one in messages[:taken])
             self.fetched.extendleft(reversed(messages[taken:]))
 
-    def soon(self, now_s: float) -> int:
-        """How many messages the program processes in `AHEAD_S`, as fast as it took the last."""
-        took_s = max(now_s - self._found_at_s, 1e-6)
-        return min(max(int(self._found * AHEAD_S / took_s), 1), AHEAD_MAX)
-
     # What is settled.
 
     def note(self, message: Message, how: How, delay_ms: int = 0) -> None:
@@ -255,7 +249,7 @@ class Membership:
         until_s = pending.sent_s + reply.lease_ms / 1000
         self.until_s = min(until_s, self.until_s) if self.fetched else until_s
         self.fetched.extend(found)
-        self._found, self._found_at_s = len(found), now_s
+        self.pace.found(len(found), now_s)
 
 
 def _alike(one: Outcome, other: Outcome) -> bool:

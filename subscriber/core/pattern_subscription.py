@@ -14,8 +14,9 @@ from reliable_pubsub.common.core.message_base import Terms
 from reliable_pubsub.common.core.pattern import Pattern
 from reliable_pubsub.relay.core.predicate import predicate
 
+from .pace import Pace
 from .pattern_pushes import PatternPushes
-from .subscription import AHEAD_MIN, AHEAD_S, Changes, Running, Subscription
+from .subscription import AHEAD_MIN, Changes, Running, Subscription
 
 PATTERN: Final = "pattern:"  # prefix of the names of rows
 FETCHED_MAX: Final = 5_000  # messages of one FETCH, of all topics together
@@ -52,8 +53,7 @@ class PatternSubscription:
         self.ask(asked)
         self.slot: int | None = None  # of the last run of a loop; two take turns
         self.parts: list[Part] = []  # of that run
-        self.ahead = AHEAD_MIN  # messages to fetch for a loop
-        self._found, self._found_at_s = 0, 0.0  # messages in the last answer, and when it came
+        self.pace = Pace(AHEAD_MIN, FETCHED_MAX)
         self.ready: deque[Subscription] = deque()  # those with messages, perhaps
         self.current: Subscription | None = None  # whose messages were delivered last
         self.moved: dict[str, Subscription] = {}  # whose cursors the proxy may not know
@@ -82,16 +82,6 @@ class PatternSubscription:
         """What is stored of it."""
         name = f"{PATTERN}{self.pattern.kind}:{self.pattern.text}"
         return {name: None if ends else _encode(self.asked)}
-
-    def found(self, count: int, now_s: float) -> None:
-        """So many messages were received."""
-        if count:
-            self._found, self._found_at_s = count, now_s
-
-    def look_ahead(self, now_s: float) -> None:
-        """A loop needs more: fetch what it takes in `AHEAD_S`, as fast as it took the last ones."""
-        took_s = max(now_s - self._found_at_s, 1e-6)
-        self.ahead = min(max(int(self._found * AHEAD_S / took_s), AHEAD_MIN), FETCHED_MAX)
 
     def end_run(self, _messages: list[Message]) -> None:
         """Settle the messages that a loop took, but the last; that one is in hand."""

@@ -209,8 +209,8 @@ class Patterns:
             wait_s = self._wait_s(one, left_s)
             yield from self.save(one)
             if loops:
-                one.look_ahead(began_s)
-            yield from self._fetch(one, wait_s, one.ahead if loops else FETCHED_MAX)
+                one.pace.look_ahead(began_s)
+            yield from self._fetch(one, wait_s, one.pace.ahead if loops else FETCHED_MAX)
             if not loops:  # else they are written with the run
                 yield from save_all(unwritten(self._session, one), durable=False)
             if one.ready:
@@ -234,9 +234,9 @@ class Patterns:
         """
         taken = self._pushing.take_of(one)
         for each in taken or ():
-            yield from self._fetching.take_pushed(each, one.ahead)
+            yield from self._fetching.take_pushed(each, one.pace.ahead)
             one.ready.append(each.subscription)
-        one.found(sum(len(each.subscription.fetched) for each in taken or ()), self._now_s())
+        one.pace.found(sum(len(each.subscription.fetched) for each in taken or ()), self._now_s())
         return bool(taken) or (taken is not None and not asks)
 
     def _listen(
@@ -363,11 +363,11 @@ class Patterns:
             if not _stands_at(each, shown, reply.boot):
                 alone.append((each, shown.terms or one.asked.terms))
                 continue
-            yield from self._fetching.received(each, shown.batches, shown.end, part)
+            yield from self._fetching.received(each, shown.batches, part, end=shown.end)
             count += len(each.fetched)
             taken.append(each)
             one.ready.append(each)
-        one.found(count, self._now_s())
+        one.pace.found(count, self._now_s())
         for each, terms in alone:
             if each.confirmation is not None and each.confirmation.boot != reply.boot:
                 each.forgotten()

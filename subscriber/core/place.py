@@ -70,11 +70,6 @@ class Place(Struct, frozen=True):
         """The offset after the highest one that is known to be delivered."""
         return max(self.cursor, self.shown, *(end for end, _ in self.in_hand))
 
-    @property
-    def is_first_delivery(self) -> bool:
-        """Whether every message in hand was delivered exactly once so far."""
-        return len(self.in_hand) == 1 and self.in_hand[0][1] == 1 and self.shown <= self.cursor
-
     def in_hand_from(self, cursor: int) -> tuple[tuple[int, int], ...]:
         """The delivery counts that remain when everything below `cursor` is processed or lost."""
         return tuple(run for run in self.in_hand if run[0] > cursor)
@@ -211,7 +206,8 @@ class Place(Struct, frozen=True):
 
 def marked(place: Place, messages: list[Message]) -> list[Message]:
     """These messages, which the place counts as delivered, each with its delivery count."""
-    if place.is_first_delivery or place.terms.qos == 0:
+    is_first = len(place.in_hand) == 1 and place.in_hand[0][1] == 1 and place.shown <= place.cursor
+    if is_first or place.terms.qos == 0:
         return messages
     return [
         replace(m, delivery_count=place.deliveries(m.offset) + (m.offset < place.shown))

@@ -40,13 +40,10 @@ class QoS0Queue:
         self.counts = UnstoredCounts()
         self._boot = ""
         self.place = 0  # the next one wanted
-        self._messages: deque[Message] = deque()
+        self.messages: deque[Message] = deque()
         self._sizes: deque[tuple[int, int]] = deque()  # messages and bytes of each batch
         self._size_bytes = 0
         self._is_missing = False
-
-    def __len__(self) -> int:
-        return len(self._messages)
 
     @property
     def is_confirmed(self) -> bool:
@@ -60,8 +57,8 @@ class QoS0Queue:
 
     def begin_again(self) -> None:
         """A call was interrupted: discard the queue, because parts may have been delivered."""
-        self.counts.lost += len(self._messages)
-        self._messages.clear()
+        self.counts.lost += len(self.messages)
+        self.messages.clear()
         self._sizes.clear()
         self._size_bytes = 0
         self._is_missing = True
@@ -133,7 +130,7 @@ class QoS0Queue:
                 qos=0,
                 skip=batch.skip,
             )
-            self._messages.extend(messages)
+            self.messages.extend(messages)
             self._sizes.append((len(messages), batch.header.body_bytes))
             self._size_bytes += batch.header.body_bytes
             self.place = batch.end
@@ -141,7 +138,7 @@ class QoS0Queue:
 
     def hand_over(self, count_max: int) -> list[Message]:
         """Take the next messages; they count as delivered, even if the program dies."""
-        count = min(count_max, len(self._messages))
+        count = min(count_max, len(self.messages))
         left = count
         while left:
             messages, size = self._sizes.popleft()
@@ -150,4 +147,4 @@ class QoS0Queue:
                 break
             left -= messages
             self._size_bytes -= size
-        return [self._messages.popleft() for _ in range(count)]
+        return [self.messages.popleft() for _ in range(count)]

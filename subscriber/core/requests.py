@@ -130,13 +130,13 @@ class Requests:
                 wait_s=wait_s,
             )
             confirmation.told = cursor
+            if not isinstance(reply, Stale | NotSub | LogChanged | Fenced):
+                return reply, answer
+            if isinstance(reply, Fenced) and not self._session.is_forgotten(reply):
+                return reply, answer
             if isinstance(reply, NotSub) and subscription.is_clean:
                 yield from self._subscribing.ended(subscription)
                 self._session.refused(reply)
-            if not (
-                isinstance(reply, Stale | NotSub | LogChanged) or self._session.is_forgotten(reply)
-            ):
-                return reply, answer
             subscription.forgotten()  # it has restarted, or forgotten us: confirm again
         if isinstance(reply, Stale | Fenced):  # every time
             code = "STALE" if isinstance(reply, Stale) else "FENCED"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import islice
 from math import inf
 from operator import attrgetter
@@ -20,6 +20,7 @@ from reliable_pubsub.common.core.answers import SubAck
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.marks import Marks
 
+from .pace import Pace
 from .place import Place
 from .push_queue import PushQueue, Standing
 from .qos0_queue import QoS0Queue
@@ -28,10 +29,8 @@ from .states import TO_PROGRAM, TO_PROXY, Event, ToProgram, ToProxy
 Changes = dict[str, bytes | None]
 
 TOPIC: Final = "topic:"  # prefix of the names of rows
-# Messages that a loop fetches at once. If it is slow, few: they are unacknowledged meanwhile.
-AHEAD_MIN: Final = 10
+AHEAD_MIN: Final = 10  # messages that a loop fetches at once; see `Pace`
 AHEAD_MAX: Final = 1_000
-AHEAD_S: Final = 0.1
 RUN_BATCHES_MAX: Final = 100  # their ends and timestamps are in the row
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -106,9 +105,7 @@ class Subscription:
         self.refused_letter: int | None = None  # offset of the message whose letter was refused
         self.is_kept = False  # what is in hand is redelivered, unless it is acknowledged
         self.lower_qos: set[str] = set()  # publishers whose lower level was reported
-        self.ahead = AHEAD_MIN  # messages to fetch for a loop
-        self._found = 0  # messages in the last answer, and when it came
-        self._found_at_s = 0.0
+        self.pace = Pace(AHEAD_MIN, AHEAD_MAX)
         self.reload(place, place)
 
     def reload(self, stored: Place | None, place: Place | None) -> None:
@@ -235,23 +232,12 @@ class Subscription:
         if ToProxy.CONFIRMED in (before, self._to_proxy):
             self.drop_fetched()
 
-    def found(self, messages: Sequence[Message], now_s: float) -> None:
-        """Messages that follow the fetched ones were received."""
-        self.fetched.extend(messages)
-        if messages:
-            self._found, self._found_at_s = len(messages), now_s
-
-    def look_ahead(self, now_s: float) -> None:
-        """A loop needs more: fetch what it takes in `AHEAD_S`, as fast as it took the last ones."""
-        took_s = max(now_s - self._found_at_s, 1e-6)
-        self.ahead = min(max(int(self._found * AHEAD_S / took_s), AHEAD_MIN), AHEAD_MAX)
-
     # The program.
 
     @property
     def has_next(self) -> bool:
         """Whether a message can be delivered."""
-        return bool(self.fetched or self.qos0)
+        return bool(self.fetched or (self.qos0 is not None and self.qos0.messages))
 
     def drop_fetched(self) -> None:
         """Drop fetched messages that were not delivered; they are fetched again."""
@@ -278,7 +264,8 @@ class Subscription:
         place = self.place
         is_limited = place.max_deliveries and place.deliveries(place.cursor)
         is_idle = self._with_program.state is ToProgram.IDLE
-        return is_idle and bool(self.fetched) and not self.qos0 and not is_limited
+        has_qos0 = self.qos0 is not None and self.qos0.messages
+        return is_idle and bool(self.fetched) and not has_qos0 and not is_limited
 
     @property
     def run_slot(self) -> int | None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from reliable_pubsub.common.core.answers import StatusReport
 from reliable_pubsub.common.core.message_base import GroupTerms, Terms
 from reliable_pubsub.common.core.status import (
     GroupStatus,
     PublisherStatus,
+    StatusReport,
     SubscriptionStatus,
     TopicStatus,
 )

@@ -9,15 +9,14 @@ from msgspec import UNSET
 from msgspec.structs import replace
 from rich.console import Console
 
-from reliable_pubsub.common.core.answers import Limit, StatusReport
+from reliable_pubsub.common.core.answers import Limit
 from reliable_pubsub.common.core.limits import (
     STAGED_BATCH_BYTES,
     STATUS_ACCOUNTS_MAX,
     STATUS_TOPICS_MAX,
 )
-from reliable_pubsub.common.core.requests import Status
 from reliable_pubsub.common.core.rights import QUOTAS
-from reliable_pubsub.common.core.status import AccountStatus, QuotaUse
+from reliable_pubsub.common.core.status import AccountStatus, QuotaUse, Status, StatusReport
 from reliable_pubsub.common.core.wire import decode_request
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.proxy.core.quotas import PIECE_IDS

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from reliable_pubsub import Admin as AdminClient
 from reliable_pubsub import Earliest, LastReceived, Now, at_offset, newest
 from reliable_pubsub.common.core.actions import (
+    AdminAck,
     AnyAction,
     DeleteTopic,
     EndSubscription,
@@ -22,9 +23,7 @@ from reliable_pubsub.common.core.actions import (
     Truncate,
 )
 from reliable_pubsub.common.core.answers import (
-    AdminAck,
     Busy,
-    ClientsReport,
     Duplicate,
     Fenced,
     Limit,
@@ -35,9 +34,7 @@ from reliable_pubsub.common.core.answers import (
     NotSub,
     PutAck,
     Stale,
-    StatusReport,
     SubAck,
-    Taken,
 )
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import (
@@ -49,10 +46,11 @@ from reliable_pubsub.common.core.errors import (
     TryLaterError,
     UsageError,
 )
+from reliable_pubsub.common.core.group_messages import Take, Taken
 from reliable_pubsub.common.core.message_base import GroupTerms, Start, Terms
 from reliable_pubsub.common.core.pattern import glob
-from reliable_pubsub.common.core.requests import Clients, Status, Take
 from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.common.core.status import Clients, ClientsReport, Status, StatusReport
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
 from tests.fakes import (

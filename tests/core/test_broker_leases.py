@@ -5,18 +5,10 @@ from __future__ import annotations
 import pytest
 
 from reliable_pubsub.common.core.actions import SetCursor
-from reliable_pubsub.common.core.answers import (
-    ByeAck,
-    Fenced,
-    Lost,
-    Malformed,
-    NotSub,
-    Stale,
-    StatusReport,
-)
+from reliable_pubsub.common.core.answers import ByeAck, Fenced, Lost, Malformed, NotSub, Stale
 from reliable_pubsub.common.core.message_base import Start, Terms
-from reliable_pubsub.common.core.requests import AnyRequest, Status
-from reliable_pubsub.common.core.status import SubscriptionStatus
+from reliable_pubsub.common.core.requests import AnyRequest
+from reliable_pubsub.common.core.status import Status, StatusReport, SubscriptionStatus
 from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.topic_log import Retention
 from tests.fakes import (

@@ -28,15 +28,14 @@ from reliable_pubsub.common.core.limits import (
 from reliable_pubsub.common.core.settings import OnBound
 from reliable_pubsub.common.core.wire import decode_request, encode_request
 from reliable_pubsub.proxy.core.broker import decide, due
-from reliable_pubsub.proxy.core.records import (
+from reliable_pubsub.proxy.core.records import TopicCreated, Trimmed
+from reliable_pubsub.proxy.core.state import BrokerSettings, State
+from reliable_pubsub.proxy.core.stored import (
     StoredPublisher,
     StoredSession,
     StoredState,
     StoredTopic,
-    TopicCreated,
-    Trimmed,
 )
-from reliable_pubsub.proxy.core.state import BrokerSettings, State
 from reliable_pubsub.proxy.core.topic_log import SEGMENT_BATCHES, Retention
 from tests.fakes import (
     EMPTY,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.answers import Fenced, HelloAck, Malformed, PutAck, StatusReport
+from reliable_pubsub.common.core.answers import Fenced, HelloAck, Malformed, PutAck
 from reliable_pubsub.common.core.message_base import GroupTerms
-from reliable_pubsub.common.core.requests import AnyRequest, Put, Status
+from reliable_pubsub.common.core.requests import AnyRequest, Put
+from reliable_pubsub.common.core.status import Status, StatusReport
 from reliable_pubsub.proxy.core.broker import decide
 from reliable_pubsub.proxy.core.replies import malformed
 from tests.fakes import (

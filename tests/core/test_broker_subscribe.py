@@ -17,7 +17,7 @@ from reliable_pubsub.common.core.answers import (
     UnsubAck,
 )
 from reliable_pubsub.common.core.limits import SUBSCRIPTIONS_PER_TOPIC_MAX, TOPICS_MAX
-from reliable_pubsub.proxy.core.records import StoredState, StoredSubscription, StoredTopic
+from reliable_pubsub.proxy.core.stored import StoredState, StoredSubscription, StoredTopic
 from tests.fakes import (
     LOG,
     MemoryLog,

@@ -8,9 +8,7 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.core import limits
 from reliable_pubsub.common.core.answers import (
-    AbortAck,
     AnyReply,
-    CommitAck,
     Conflict,
     Fenced,
     Full,
@@ -18,15 +16,19 @@ from reliable_pubsub.common.core.answers import (
     HelloAck,
     Limit,
     PutAck,
-    StageAck,
     StageLost,
-    StatusReport,
     StorageFull,
-    TopicReceipt,
 )
 from reliable_pubsub.common.core.limits import KIB, MIB, STAGED_IDLE_S_MAX
-from reliable_pubsub.common.core.requests import Commit, Part, Status
-from reliable_pubsub.common.core.status import StagingStatus
+from reliable_pubsub.common.core.status import StagingStatus, Status, StatusReport
+from reliable_pubsub.common.core.transaction_messages import (
+    AbortAck,
+    Commit,
+    CommitAck,
+    Part,
+    StageAck,
+    TopicReceipt,
+)
 from reliable_pubsub.common.core.wire import encode_reply, encode_request
 from reliable_pubsub.proxy.core import transactions
 from reliable_pubsub.proxy.core.applying import committed

@@ -6,18 +6,17 @@ import pytest
 
 from reliable_pubsub.common.core.answers import (
     AnyReply,
-    CommitAck,
     Fenced,
     HelloAck,
     Limit,
     NotSub,
     PutAck,
-    StageAck,
     Stale,
     SubAck,
 )
 from reliable_pubsub.common.core.limits import EPOCH_STEP_MAX, NUMBER_MAX
 from reliable_pubsub.common.core.message_base import Role, Start, Terms
+from reliable_pubsub.common.core.transaction_messages import CommitAck, StageAck
 from reliable_pubsub.proxy.core.applying import apply, committed
 from reliable_pubsub.proxy.core.forgetting import EPOCH_FORGOTTEN_MAX, forgotten
 from reliable_pubsub.proxy.core.records import Granted

@@ -12,19 +12,24 @@ from reliable_pubsub.common.core.answers import (
     Fenced,
     Malformed,
     NotSub,
-    Settled,
     Stale,
-    StatusReport,
-    Stretch,
     SubAck,
-    Taken,
     UnsubAck,
 )
 from reliable_pubsub.common.core.batch import Batch, crc32, decode_batch, encode_batch
 from reliable_pubsub.common.core.dead_letter import DELIVERIES, REASON
+from reliable_pubsub.common.core.group_messages import (
+    Outcome,
+    Settle,
+    Settled,
+    Stretch,
+    Take,
+    Taken,
+)
 from reliable_pubsub.common.core.limits import GROUP_WINDOW_MAX, MIB
 from reliable_pubsub.common.core.message_base import GroupTerms, Start, Terms
-from reliable_pubsub.common.core.requests import Outcome, Settle, Status, Sub, Take, Unsub
+from reliable_pubsub.common.core.requests import Sub, Unsub
+from reliable_pubsub.common.core.status import Status, StatusReport
 from reliable_pubsub.common.core.wire import decode_request, encode_request
 from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.topic_log import Retention

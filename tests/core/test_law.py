@@ -20,28 +20,19 @@ from reliable_pubsub.common.core.answers import (
     NotSub,
     PutAck,
     Stale,
-    StatusReport,
     Truncated,
     UnsubAck,
 )
 from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.group_messages import Outcome, Settle, Take
 from reliable_pubsub.common.core.interest_messages import Subscriptions
 from reliable_pubsub.common.core.limits import KIB, MIB
 from reliable_pubsub.common.core.message_base import GroupTerms, Start
 from reliable_pubsub.common.core.pattern import glob
 from reliable_pubsub.common.core.pattern_messages import Fetch, Match
-from reliable_pubsub.common.core.requests import (
-    AnyRequest,
-    Clients,
-    Dead,
-    Delivery,
-    Listeners,
-    Outcome,
-    Ring,
-    Settle,
-    Status,
-    Take,
-)
+from reliable_pubsub.common.core.qos0_messages import Listeners, Ring
+from reliable_pubsub.common.core.requests import AnyRequest, Dead, Delivery
+from reliable_pubsub.common.core.status import Clients, Status, StatusReport
 from reliable_pubsub.proxy.core.broker import VERBS, decide
 from reliable_pubsub.proxy.core.forgetting import session_forgotten
 from reliable_pubsub.proxy.core.state import BrokerSettings, Memory

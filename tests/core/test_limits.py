@@ -7,12 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reliable_pubsub.common.core import names
-from reliable_pubsub.common.core.answers import (
-    HelloAck,
-    MessageBatches,
-    StatusReport,
-    TopicPosition,
-)
+from reliable_pubsub.common.core.answers import HelloAck, MessageBatches, TopicPosition
 from reliable_pubsub.common.core.batch import Batch, decode_batch, encode_batch
 from reliable_pubsub.common.core.errors import (
     InvalidNameError,
@@ -35,7 +30,12 @@ from reliable_pubsub.common.core.limits import (
 )
 from reliable_pubsub.common.core.message_base import BatchHeader, Terms
 from reliable_pubsub.common.core.requests import Hello
-from reliable_pubsub.common.core.status import PublisherStatus, SubscriptionStatus, TopicStatus
+from reliable_pubsub.common.core.status import (
+    PublisherStatus,
+    StatusReport,
+    SubscriptionStatus,
+    TopicStatus,
+)
 from reliable_pubsub.common.core.wire import decode_reply, encode_reply, encode_request
 
 HUGE = 2**63 - 1

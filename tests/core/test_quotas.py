@@ -7,17 +7,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.actions import DeleteTopic
+from reliable_pubsub.common.core.actions import AdminAck, DeleteTopic
 from reliable_pubsub.common.core.answers import (
-    AdminAck,
     Busy,
-    CommitAck,
     Fenced,
     Full,
     HelloAck,
     MessageBatches,
     PutAck,
-    StageAck,
     SubAck,
     UnsubAck,
 )
@@ -28,6 +25,7 @@ from reliable_pubsub.common.core.limits import STAGED_BATCH_BYTES
 from reliable_pubsub.common.core.message_base import Reply
 from reliable_pubsub.common.core.requests import Dead
 from reliable_pubsub.common.core.rights import QUOTAS, rights_of
+from reliable_pubsub.common.core.transaction_messages import CommitAck, StageAck
 from reliable_pubsub.proxy.core.applying import apply
 from reliable_pubsub.proxy.core.records import Forgotten
 from reliable_pubsub.proxy.core.state import BrokerSettings

@@ -9,25 +9,17 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.actions import DeleteTopic, EndSubscription, Truncate
-from reliable_pubsub.common.core.answers import Denied, StatusReport
+from reliable_pubsub.common.core.actions import Admin, DeleteTopic, EndSubscription, Truncate
+from reliable_pubsub.common.core.answers import Denied
 from reliable_pubsub.common.core.answers import Limit as LimitAnswer
 from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.group_messages import Outcome, Settle, Take
 from reliable_pubsub.common.core.interest_messages import Subscriptions
 from reliable_pubsub.common.core.message_base import GroupTerms, Reply, Start
 from reliable_pubsub.common.core.pattern_messages import Fetch, Match
-from reliable_pubsub.common.core.requests import (
-    Admin,
-    Clients,
-    Dead,
-    Delivery,
-    Listeners,
-    Outcome,
-    Ring,
-    Settle,
-    Status,
-    Take,
-)
+from reliable_pubsub.common.core.qos0_messages import Listeners, Ring
+from reliable_pubsub.common.core.requests import Dead, Delivery
+from reliable_pubsub.common.core.status import Clients, Status, StatusReport
 from reliable_pubsub.proxy.core import broker
 from reliable_pubsub.relay.core.interest_link import digest_of
 from reliable_pubsub.relay.core.messages import Interest, InterestAck, Node, NodeReport

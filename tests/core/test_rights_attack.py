@@ -13,7 +13,9 @@ from msgspec.structs import replace
 from reliable_pubsub.common.core.answers import Denied
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.message_base import Start
-from reliable_pubsub.common.core.requests import Dead, Delivery, Listeners, Ring, Status
+from reliable_pubsub.common.core.qos0_messages import Listeners, Ring
+from reliable_pubsub.common.core.requests import Dead, Delivery
+from reliable_pubsub.common.core.status import Status
 from reliable_pubsub.relay.core.messages import Node
 from reliable_pubsub.relay.core.pattern import Pattern
 from tests.core.rights_world import GovernedProxy, Said, key_of

@@ -82,7 +82,7 @@ class TestAPush:
         for place in range(QUEUE_BYTES_MAX // MIB + 3):
             header = BatchHeader(place, 1, "p", place + 1, 9, crc32(body), len(body), 0)
             queue.pushed(UnstoredFrames("t", PushedUnstored(boot=BOOT, batch=header), body))
-        fitting = len(queue)
+        fitting = len(queue.messages)
         assert fitting == queue.place < QUEUE_BYTES_MAX // MIB + 3
         assert not queue.is_missing  # there is no room: it is read when there is
 
@@ -142,7 +142,7 @@ class TestAMessage:
         queue = a_queue()
         queue.pushed(a_push(0, 3))
 
-        assert [len(queue.hand_over(2)), len(queue), len(queue.hand_over(2))] == [2, 1, 1]
+        assert [len(queue.hand_over(2)), len(queue.messages), len(queue.hand_over(2))] == [2, 1, 1]
 
 
 ACTIONS = st.lists(

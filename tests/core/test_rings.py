@@ -10,7 +10,6 @@ from msgspec import UNSET
 from reliable_pubsub.common.core.answers import (
     AnyReply,
     Fenced,
-    ListenersReport,
     MessageBatches,
     NoMessagesYet,
     NotSub,
@@ -18,7 +17,7 @@ from reliable_pubsub.common.core.answers import (
 )
 from reliable_pubsub.common.core.batch import ENTRY_BYTES
 from reliable_pubsub.common.core.message_base import BatchHeader, Terms
-from reliable_pubsub.common.core.requests import Listeners, Ring
+from reliable_pubsub.common.core.qos0_messages import Listeners, ListenersReport, Ring
 from reliable_pubsub.proxy.core.qos0 import take_offer
 from reliable_pubsub.proxy.core.qos0_ring import Rings
 from reliable_pubsub.relay.core.unstored import Offer, OfferFrames

@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from reliable_pubsub.common.core.answers import StatusReport
 from reliable_pubsub.common.core.message_base import Terms
 from reliable_pubsub.common.core.status import (
     ConnectionsStatus,
     PublisherStatus,
+    StatusReport,
     SubscriptionStatus,
     TopicStatus,
 )

@@ -17,14 +17,13 @@ from reliable_pubsub.proxy.core.broker import due
 from reliable_pubsub.proxy.core.records import (
     Appended,
     Record,
-    StoredSegment,
-    StoredState,
     Subscribed,
     TopicCreated,
     Trimmed,
     Unsubscribed,
 )
 from reliable_pubsub.proxy.core.state import BrokerSettings, State
+from reliable_pubsub.proxy.core.stored import StoredSegment, StoredState
 from reliable_pubsub.proxy.core.subscriptions import Subscription
 from reliable_pubsub.proxy.core.topic_log import (
     SEGMENT_BATCHES,

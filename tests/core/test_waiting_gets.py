@@ -7,18 +7,12 @@ import math
 import pytest
 from msgspec import UNSET
 
-from reliable_pubsub.common.core.answers import (
-    Fenced,
-    MessageBatches,
-    NoMessagesYet,
-    NotSub,
-    Stale,
-    StatusReport,
-)
+from reliable_pubsub.common.core.answers import Fenced, MessageBatches, NoMessagesYet, NotSub, Stale
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.limits import HELD_REQUESTS_MAX, MIB
 from reliable_pubsub.common.core.message_base import Terms
-from reliable_pubsub.common.core.requests import AnyRequest, Status
+from reliable_pubsub.common.core.requests import AnyRequest
+from reliable_pubsub.common.core.status import Status, StatusReport
 from reliable_pubsub.common.core.wire import decode_reply, encode_request
 from reliable_pubsub.proxy.core.leases import ended_leases, longest_wait_s
 from reliable_pubsub.proxy.core.records import Decision

@@ -21,9 +21,8 @@ from typing import IO, Any, TypeVar
 import zmq
 
 from reliable_pubsub import Publisher, RetryPolicy, Subscriber
-from reliable_pubsub.common.core.answers import StatusReport
 from reliable_pubsub.common.core.message_base import Reply
-from reliable_pubsub.common.core.status import TopicStatus
+from reliable_pubsub.common.core.status import StatusReport, TopicStatus
 from reliable_pubsub.common.core.wire import decode_reply
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.system import IS_LINUX

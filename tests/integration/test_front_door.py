@@ -13,10 +13,11 @@ import zmq
 from msgspec import UNSET
 
 from fuzzer.malformed import BODY, MALFORMED, a_put, header
-from reliable_pubsub.common.core.answers import AnyReply, Malformed, PutAck, StatusReport
+from reliable_pubsub.common.core.answers import AnyReply, Malformed, PutAck
 from reliable_pubsub.common.core.limits import FRAME_BYTES_MAX
 from reliable_pubsub.common.core.message_base import Request
-from reliable_pubsub.common.core.requests import Hello, Put, Status
+from reliable_pubsub.common.core.requests import Hello, Put
+from reliable_pubsub.common.core.status import Status, StatusReport
 from reliable_pubsub.common.core.wire import PROTOCOL, decode_reply, encode_request
 from reliable_pubsub.common.system import IS_LINUX
 

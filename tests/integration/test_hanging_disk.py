@@ -10,18 +10,10 @@ import pytest
 import zmq
 
 from reliable_pubsub import Earliest, RetryPolicy
-from reliable_pubsub.common.core.answers import (
-    AnyReply,
-    Busy,
-    Duplicate,
-    HelloAck,
-    PutAck,
-    StatusReport,
-    SubAck,
-)
+from reliable_pubsub.common.core.answers import AnyReply, Busy, Duplicate, HelloAck, PutAck, SubAck
 from reliable_pubsub.common.core.message_base import Request
-from reliable_pubsub.common.core.requests import Ack, Hello, Status
-from reliable_pubsub.common.core.status import CommitterStatus
+from reliable_pubsub.common.core.requests import Ack, Hello
+from reliable_pubsub.common.core.status import CommitterStatus, Status, StatusReport
 from reliable_pubsub.common.core.wire import decode_reply, encode_request
 from reliable_pubsub.proxy import committer
 from tests.fakes import a_hello, a_put, a_sub, put_body

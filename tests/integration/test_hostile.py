@@ -28,7 +28,8 @@ from fuzzer.trial import DESCRIPTORS_SPARE, SCENE, Trial, footprint, hostile_att
 from reliable_pubsub import Publisher, RetryPolicy, Subscriber
 from reliable_pubsub.common.core.limits import BODY_BYTES_MAX
 from reliable_pubsub.common.core.message_base import Role
-from reliable_pubsub.common.core.requests import AnyRequest, Hello, History, Status
+from reliable_pubsub.common.core.requests import AnyRequest, Hello, History
+from reliable_pubsub.common.core.status import Status
 from reliable_pubsub.common.core.wire import encode_request
 from reliable_pubsub.common.system import IS_LINUX
 from reliable_pubsub.lab.child_process import ChildProcess

@@ -12,15 +12,10 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from reliable_pubsub import DeniedError, Subscriber
-from reliable_pubsub.common.core.answers import (
-    Denied,
-    HelloAck,
-    MessageBatches,
-    StatusReport,
-    SubAck,
-)
+from reliable_pubsub.common.core.answers import Denied, HelloAck, MessageBatches, SubAck
 from reliable_pubsub.common.core.batch import crc32
-from reliable_pubsub.common.core.requests import Put, Status
+from reliable_pubsub.common.core.requests import Put
+from reliable_pubsub.common.core.status import Status, StatusReport
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.transport import use_keys_of
 from reliable_pubsub.relay.core.messages import InterestAck

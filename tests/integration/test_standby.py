@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from reliable_pubsub.common.core.requests import Status
+from reliable_pubsub.common.core.status import Status
 from reliable_pubsub.common.core.wire import encode_request
 from reliable_pubsub.common.transport import ReqTransport
 from tests.postgres import needs_postgresql, shared_server

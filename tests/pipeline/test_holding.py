@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from reliable_pubsub.common.core.answers import StatusReport, SubAck
+from reliable_pubsub.common.core.answers import SubAck
 from reliable_pubsub.common.core.errors import UsageError
-from reliable_pubsub.common.core.status import KeptStatus, TopicKept
+from reliable_pubsub.common.core.status import KeptStatus, StatusReport, TopicKept
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.pipeline.core.holding import (
     FileSize,

@@ -13,9 +13,9 @@ from reliable_pubsub.common.core.errors import (
     TooLargeError,
     UsageError,
 )
-from reliable_pubsub.common.core.requests import Part
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.settings import PUBLISHER_ENDPOINT
+from reliable_pubsub.common.core.transaction_messages import Part
 from reliable_pubsub.pipeline.core.outgoing import BATCH_BYTES, OutgoingRows
 from reliable_pubsub.pipeline.core.sink_options import (
     SINK_OPTIONS,

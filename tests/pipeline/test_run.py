@@ -14,9 +14,9 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from reliable_pubsub.common.core.answers import CommitAck
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.common.core.transaction_messages import CommitAck
 from reliable_pubsub.pipeline import running
 from reliable_pubsub.pipeline.computing import (
     Access,

@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 
-from reliable_pubsub.common.core.answers import StatusReport
 from reliable_pubsub.common.core.errors import LimitError
 from reliable_pubsub.common.core.journal import Begin, Failed, Ok, Seen
 from reliable_pubsub.common.core.message_base import Terms
-from reliable_pubsub.common.core.status import PublisherStatus, SubscriptionStatus, TopicStatus
+from reliable_pubsub.common.core.status import (
+    PublisherStatus,
+    StatusReport,
+    SubscriptionStatus,
+    TopicStatus,
+)
 from reliable_pubsub.pipeline.core.tables import TABLES, delivery_rows, status_rows
 
 

@@ -6,9 +6,13 @@ from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
 
-from reliable_pubsub.common.core.answers import StatusReport
 from reliable_pubsub.common.core.message_base import Terms
-from reliable_pubsub.common.core.status import PublisherStatus, SubscriptionStatus, TopicStatus
+from reliable_pubsub.common.core.status import (
+    PublisherStatus,
+    StatusReport,
+    SubscriptionStatus,
+    TopicStatus,
+)
 from reliable_pubsub.relay.core.messages import AboveStatus, BelowStatus, NodeReport
 from reliable_pubsub.relay.core.tree import BELOW_MAX, Edge, Look, Tree, tree_of
 from reliable_pubsub.relay.core.tree_figure import TreeFigure, page_text, svg_text

@@ -14,8 +14,8 @@ from reliable_pubsub.common.core.errors import ConfigurationError, DamagedError
 from reliable_pubsub.proxy import backup
 from reliable_pubsub.proxy import store as store_module
 from reliable_pubsub.proxy.check import check_store
-from reliable_pubsub.proxy.core.records import StoredState
 from reliable_pubsub.proxy.core.storage import StorageFullError
+from reliable_pubsub.proxy.core.stored import StoredState
 from reliable_pubsub.proxy.store import LOG_BYTES, Store
 from reliable_pubsub.proxy.stored_state import FILE_NAME, read_state
 from tests.fakes import a_beginning, an_append

@@ -16,7 +16,8 @@ from reliable_pubsub.proxy import compact as compact_module
 from reliable_pubsub.proxy.check import check_store
 from reliable_pubsub.proxy.compact import compact
 from reliable_pubsub.proxy.contents import Contents, read_contents
-from reliable_pubsub.proxy.core.records import StoredState, Trimmed
+from reliable_pubsub.proxy.core.records import Trimmed
+from reliable_pubsub.proxy.core.stored import StoredState
 from reliable_pubsub.proxy.store import Store
 from reliable_pubsub.proxy.stored_state import FILE_NAME, read_state
 from tests.fakes import a_beginning, an_append

@@ -12,23 +12,21 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.answers import TopicReceipt
 from reliable_pubsub.common.core.errors import DamagedError, InUseError, StorageFailedError
 from reliable_pubsub.common.core.limits import KIB
 from reliable_pubsub.common.core.message_base import Durability
+from reliable_pubsub.common.core.transaction_messages import TopicReceipt
 from reliable_pubsub.proxy.check import check_store
 from reliable_pubsub.proxy.core.records import (
     CursorMoved,
     Record,
-    StoredPublisher,
-    StoredState,
-    StoredSubscription,
     Subscribed,
     TransactionCommitted,
     Trimmed,
     Unsubscribed,
 )
 from reliable_pubsub.proxy.core.storage import StorageFullError
+from reliable_pubsub.proxy.core.stored import StoredPublisher, StoredState, StoredSubscription
 from reliable_pubsub.proxy.store import LOG_BYTES, MARK_NAME, Store
 from reliable_pubsub.proxy.stored_state import FILE_NAME, open_reader, read_state
 from tests.fakes import (

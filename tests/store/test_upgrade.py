@@ -13,8 +13,8 @@ from reliable_pubsub.common.core.actions import Pause
 from reliable_pubsub.common.core.errors import DamagedError, StorageFailedError
 from reliable_pubsub.proxy import upgrade
 from reliable_pubsub.proxy.check import check_store
-from reliable_pubsub.proxy.core.records import StoredState
 from reliable_pubsub.proxy.core.schema import SCHEMA_VERSION
+from reliable_pubsub.proxy.core.stored import StoredState
 from reliable_pubsub.proxy.store import Store
 from reliable_pubsub.proxy.stored_state import open_reader, read_state
 from tests.fakes import MemoryLog, MemoryProxy, an_action

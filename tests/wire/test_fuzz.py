@@ -15,24 +15,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import UNSET, Struct, inspect
 
-from reliable_pubsub.common.core.answers import AnyReply, MessageBatches, Taken
+from reliable_pubsub.common.core.answers import AnyReply, MessageBatches
 from reliable_pubsub.common.core.batch import Batch, crc32, decode_batch, encode_batch
 from reliable_pubsub.common.core.errors import MalformedError, TooLargeError, UsageError
+from reliable_pubsub.common.core.group_messages import Outcome, Settle, Take, Taken
 from reliable_pubsub.common.core.message_base import BatchHeader, Start
 from reliable_pubsub.common.core.names import topic_fits
 from reliable_pubsub.common.core.pattern_messages import Fetched, FetchedTopic, Match
-from reliable_pubsub.common.core.requests import (
-    AnyRequest,
-    Commit,
-    Dead,
-    History,
-    Outcome,
-    Put,
-    Settle,
-    Stage,
-    Sub,
-    Take,
-)
+from reliable_pubsub.common.core.requests import AnyRequest, Dead, History, Put, Sub
+from reliable_pubsub.common.core.transaction_messages import Commit, Stage
 from reliable_pubsub.common.core.wire import (
     decode_reply,
     decode_request,

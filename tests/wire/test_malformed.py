@@ -26,7 +26,8 @@ from reliable_pubsub.common.core.limits import (
     TOPIC_BYTES_MAX,
 )
 from reliable_pubsub.common.core.message_base import BatchHeader
-from reliable_pubsub.common.core.requests import Dead, Put, Stage
+from reliable_pubsub.common.core.requests import Dead, Put
+from reliable_pubsub.common.core.transaction_messages import Stage
 from reliable_pubsub.common.core.wire import (
     decode_reply,
     decode_request,

@@ -13,10 +13,10 @@ from reliable_pubsub.common.core.batch import ENTRY_BYTES, crc32
 from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.pattern import glob
 from reliable_pubsub.common.core.pattern_messages import Fetch, Match
-from reliable_pubsub.common.core.requests import Status
+from reliable_pubsub.common.core.status import Status
 from reliable_pubsub.common.core.wire import decode_reply, decode_request, encode_request
 from reliable_pubsub.relay.core.batch_cache import BatchCache
-from reliable_pubsub.relay.core.passing import (
+from reliable_pubsub.relay.core.forwarding import (
     CONFIRMED_S,
     FLIGHT_BYTES,
     PEER_WAITING_MAX,
@@ -25,7 +25,7 @@ from reliable_pubsub.relay.core.passing import (
     UNDER_WAY_MAX,
     WAITING_BYTES_MAX,
     Envelope,
-    Passing,
+    Forwarding,
     ToAbove,
     ToPeer,
 )
@@ -41,7 +41,7 @@ class ANode:
 
     def __init__(self, *clients: str) -> None:
         self.proxy = MemoryProxy()
-        self.passing = Passing(BatchCache())
+        self.forwarding = Forwarding(BatchCache())
         self.above: list[ToAbove] = []
         self.answers: list[tuple[str, AnyReply, bytes]] = []
         self.now_s = 0.0
@@ -52,11 +52,11 @@ class ANode:
 
     def ask(self, client: str, cursor: int, **more: object) -> None:
         get = a_get(cursor, client=client, **more)  # type: ignore[arg-type]
-        self.passing.request(envelope(client), encode_request(get), self.now_s)
+        self.forwarding.request(envelope(client), encode_request(get), self.now_s)
         self.collect()
 
     def collect(self) -> None:
-        for action in self.passing.actions():
+        for action in self.forwarding.actions():
             match action:
                 case ToPeer():
                     reply, body = decode_reply(action.frames)
@@ -68,7 +68,7 @@ class ANode:
         """Let the proxy answer what is under way."""
         for one in self.above[:count]:
             self.above.remove(one)
-            self.passing.answer(one.ticket, self.proxy.frames(one.frames), self.now_s)
+            self.forwarding.answer(one.ticket, self.proxy.frames(one.frames), self.now_s)
             self.collect()
 
     def verbs(self) -> list[str]:
@@ -96,7 +96,9 @@ def confirmed(*clients: str) -> ANode:
 class TestARequest:
     def test_is_passed_on_as_it_is_and_its_answer_comes_back(self) -> None:
         node = ANode("one")
-        node.passing.request(envelope("one"), encode_request(a_sub(client="one", control=2)), 0.0)
+        node.forwarding.request(
+            envelope("one"), encode_request(a_sub(client="one", control=2)), 0.0
+        )
         node.collect()
         node.answer()
 
@@ -109,7 +111,7 @@ class TestARequest:
         node.proxy.ask(Match(**head, request=8, control=2))
         fetch = Fetch(**head, request=9, boot="", wait_ms=1000)
 
-        node.passing.request(envelope("one"), encode_request(fetch), 0.0)
+        node.forwarding.request(envelope("one"), encode_request(fetch), 0.0)
         node.collect()
         (above,) = node.above
         node.answer()
@@ -119,13 +121,13 @@ class TestARequest:
 
     def test_that_cannot_be_read_is_left_to_the_proxy(self) -> None:
         node = ANode()
-        node.passing.request(envelope("x"), [b"RPS1", b"rubbish"], 0.0)
+        node.forwarding.request(envelope("x"), [b"RPS1", b"rubbish"], 0.0)
         node.collect()
         (one,) = node.above
         assert one.frames == [b"RPS1", b"rubbish"]
-        node.passing.answer(one.ticket, [b"RPS1", b"an answer of tomorrow"], 0.0)
+        node.forwarding.answer(one.ticket, [b"RPS1", b"an answer of tomorrow"], 0.0)
 
-        (action,) = node.passing.actions()
+        (action,) = node.forwarding.actions()
         assert action == ToPeer(envelope("x"), [b"RPS1", b"an answer of tomorrow"])
 
     def test_of_a_reader_that_is_not_confirmed_is_judged_by_the_proxy(self) -> None:
@@ -156,22 +158,22 @@ class TestARequest:
 
     def test_wait_in_bounds_however_short_they_are(self) -> None:
         """Each counts what it takes here beside its frames; STATUS has 80 bytes."""
-        passing = Passing(BatchCache())
+        forwarding = Forwarding(BatchCache())
         status = encode_request(Status(client="stranger", epoch=0, request=1))
         many = WAITING_BYTES_MAX // FLIGHT_BYTES
         for number in range(many + UNDER_WAY_MAX):
-            passing.request((b"peer %d" % (number // PEER_WAITING_MAX), b""), status, 0.0)
+            forwarding.request((b"peer %d" % (number // PEER_WAITING_MAX), b""), status, 0.0)
 
-        assert passing.dropped_count > 0
-        assert len(passing.actions()) == UNDER_WAY_MAX
+        assert forwarding.dropped_count > 0
+        assert len(forwarding.actions()) == UNDER_WAY_MAX
 
     def test_of_one_peer_do_not_wait_for_all_of_another(self) -> None:
         node = ANode("honest")
         status = encode_request(Status(client="stranger", epoch=0, request=1))
         for _ in range(10 * PEER_WAITING_MAX):
-            node.passing.request(envelope("stranger"), status, node.now_s)
+            node.forwarding.request(envelope("stranger"), status, node.now_s)
         node.ask("honest", 0)
-        assert node.passing.dropped_count == 9 * PEER_WAITING_MAX - UNDER_WAY_MAX
+        assert node.forwarding.dropped_count == 9 * PEER_WAITING_MAX - UNDER_WAY_MAX
         assert node.verbs() == ["Status"] * UNDER_WAY_MAX
 
         node.answer(2)
@@ -182,15 +184,15 @@ class TestARequest:
         for number in range(UNDER_WAY_MAX + 1):
             node.ask(f"s{number}", 0)
         lost, node.above = node.above, []
-        node.passing.tick(TIMEOUT_S)
+        node.forwarding.tick(TIMEOUT_S)
         node.collect()
 
         for one in lost:
-            node.passing.answer(one.ticket, node.proxy.frames(one.frames), TIMEOUT_S)
+            node.forwarding.answer(one.ticket, node.proxy.frames(one.frames), TIMEOUT_S)
         node.collect()
 
         assert node.taken() == []
-        assert node.passing.dropped_count == UNDER_WAY_MAX + 1
+        assert node.forwarding.dropped_count == UNDER_WAY_MAX + 1
 
 
 class TestOneFetch:
@@ -223,7 +225,7 @@ class TestOneFetch:
         nothing_yet = node.proxy.frames(sent.frames)
         node.ask("two", 0)
         node.proxy.put(1)
-        node.passing.answer(sent.ticket, nothing_yet, 0.0)
+        node.forwarding.answer(sent.ticket, nothing_yet, 0.0)
         node.collect()
         assert names(node.taken()) == [("one", "NoMessagesYet")]
 
@@ -245,7 +247,7 @@ class TestOneFetch:
         assert names(answers) == [(name, "MessageBatches") for name in ("one", "two", "three")]
         assert len({body for _, _, body in answers}) == 1
         assert [reply.client for _, reply, _ in answers] == ["one", "two", "three"]
-        assert (node.passing.passed_count, node.passing.from_cache_count) == (4, 2)
+        assert (node.forwarding.passed_count, node.forwarding.from_cache_count) == (4, 2)
 
     def test_is_not_shared_between_other_limits(self) -> None:
         node = confirmed("one", "two")
@@ -259,12 +261,12 @@ class TestOneFetch:
         node.proxy.put(1)
         for client in ("x", "y"):
             history = replace(a_history(0), client=client)
-            node.passing.request(envelope(client), encode_request(history), 0.0)
+            node.forwarding.request(envelope(client), encode_request(history), 0.0)
             node.collect()
         assert node.verbs() == ["History"]
         node.answer()
         node.answer()
-        passed = node.passing.passed_count
+        passed = node.forwarding.passed_count
         node.ask("one", 0)
 
         answers = node.taken()
@@ -282,15 +284,15 @@ class TestACursor:
         node.ask("one", 0, messages_max=2)
         node.answer()
         node.ask("two", 1)  # from the cache: it says that 0 is processed
-        assert node.passing.untold == 1
-        node.passing.tick(TELL_S)
+        assert node.forwarding.untold == 1
+        node.forwarding.tick(TELL_S)
         node.collect()
         assert node.verbs() == ["Ack"]
         node.answer()
 
         log = node.proxy.state.topics["t"]
         assert log.subscriptions["two"].cursor == 1
-        assert node.passing.untold == 0
+        assert node.forwarding.untold == 0
 
     def test_is_told_again_if_nobody_answered(self) -> None:
         node = confirmed("one", "two")
@@ -299,11 +301,11 @@ class TestACursor:
         node.ask("one", 0, messages_max=2)
         node.answer()
         node.ask("two", 1)
-        node.passing.tick(TELL_S)
+        node.forwarding.tick(TELL_S)
         node.collect()
         node.above.clear()
 
-        node.passing.tick(2 * TELL_S)
+        node.forwarding.tick(2 * TELL_S)
         node.collect()
 
         assert node.verbs() == ["Ack"]
@@ -316,7 +318,7 @@ class TestACursor:
         node.answer()
         node.proxy.ask(a_hello("subscriber", "two", epoch=2, nonce=b"another-one"))
         node.ask("two", 1)
-        node.passing.tick(TELL_S)
+        node.forwarding.tick(TELL_S)
         node.collect()
         node.answer()
         node.taken()

@@ -12,17 +12,17 @@ from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.requests import AnyRequest
 from reliable_pubsub.common.core.wire import decode_request, encode_request
 from reliable_pubsub.relay.core.batch_cache import BatchCache
-from reliable_pubsub.relay.core.passing import TELL_S, Passing
+from reliable_pubsub.relay.core.forwarding import TELL_S, Forwarding
 from tests.core.rights_world import key_of
 from tests.fakes import a_get, a_history, a_sub
-from tests.relay.test_passing import ANode, envelope
+from tests.relay.test_forwarding import ANode, envelope
 
 MINE, THEIRS = key_of("mine"), key_of("theirs")
 
 
 def ask(node: ANode, request: AnyRequest, key: str) -> Sequence[AnyRequest]:
     """Ask with a key; give what is under way above then."""
-    node.passing.request(envelope("x"), encode_request(request), node.now_s, lambda _: key)
+    node.forwarding.request(envelope("x"), encode_request(request), node.now_s, lambda _: key)
     node.collect()
     return [decode_request(one.frames)[0] for one in node.above]
 
@@ -53,10 +53,10 @@ def test_a_node_that_knows_no_keys_passes_none_on() -> None:
 
 def test_a_reader_is_served_from_the_cache_to_its_own_key_alone() -> None:
     node = a_node_with_a_reader()
-    served = node.passing.from_cache_count
+    served = node.forwarding.from_cache_count
 
     assert ask(node, a_get(0, client="one"), MINE) == []
-    assert node.passing.from_cache_count == served + 1
+    assert node.forwarding.from_cache_count == served + 1
     (passed,) = ask(node, a_get(0, client="one"), THEIRS)
     assert passed.key == THEIRS
 
@@ -74,9 +74,9 @@ def test_a_cursor_that_is_told_later_is_told_for_its_key() -> None:
     ask(node, a_get(0, client="one"), MINE)
     node.proxy.put(2)
     node.now_s += TELL_S
-    readers = node.passing._readers
+    readers = node.forwarding._readers
     readers["one", "t"].cursor = 1
-    node.passing.tick(node.now_s)
+    node.forwarding.tick(node.now_s)
     node.collect()
 
     told = decode_request(node.above[-1].frames)[0]
@@ -84,8 +84,8 @@ def test_a_cursor_that_is_told_later_is_told_for_its_key() -> None:
 
 
 def test_what_cannot_be_read_is_not_passed_on_where_it_may_name_a_key() -> None:
-    passing = Passing(BatchCache(), passes_unread=False)
+    forwarding = Forwarding(BatchCache(), passes_unread=False)
 
     with pytest.raises(MalformedError):
-        passing.request(envelope("x"), [b"RPS1", b"rubbish"], 0.0)
-    assert passing.actions() == []
+        forwarding.request(envelope("x"), [b"RPS1", b"rubbish"], 0.0)
+    assert forwarding.actions() == []

@@ -24,9 +24,9 @@ from reliable_pubsub.proxy.last_run import (
     read_last_run,
     write_last_run,
 )
-from reliable_pubsub.proxy.log_check import LogDamage
 from reliable_pubsub.proxy.store import MARK_NAME, Store
 from reliable_pubsub.proxy.stored_state import FILE_NAME, read_state
+from reliable_pubsub.proxy.wal_check import LogDamage
 from tests.fakes import a_beginning, an_append
 
 LOG_NAME = f"{FILE_NAME}-wal"

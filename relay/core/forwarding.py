@@ -25,9 +25,10 @@ from reliable_pubsub.common.core.answers import (
     Refusal,
 )
 from reliable_pubsub.common.core.errors import MalformedError
+from reliable_pubsub.common.core.group_messages import Take
 from reliable_pubsub.common.core.limits import SESSIONS_MAX
 from reliable_pubsub.common.core.pattern_messages import Fetch
-from reliable_pubsub.common.core.requests import Ack, AnyRequest, Get, History, Take
+from reliable_pubsub.common.core.requests import Ack, AnyRequest, Get, History
 from reliable_pubsub.common.core.wire import (
     decode_reply,
     decode_request,
@@ -166,7 +167,7 @@ class _Waiting:
                 del self._by_peer[peer]
 
 
-class Passing:
+class Forwarding:
     """What is under way through one node; gives actions, does nothing itself."""
 
     def __init__(self, cache: BatchCache, *, passes_unread: bool = True) -> None:
