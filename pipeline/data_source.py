@@ -30,7 +30,12 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from reliable_pubsub.common.core.errors import UsageError
+from reliable_pubsub.common.core.keys import SecureEndpoint
+from reliable_pubsub.common.core.resolving import typed
+from reliable_pubsub.common.core.settings import PUBLISHER_ENDPOINT, SUBSCRIBER_ENDPOINT
+from reliable_pubsub.common.key_files import client_keys
 from reliable_pubsub.common.status_client import StatusClient
+from reliable_pubsub.common.surroundings import resolve_here
 from reliable_pubsub.lab.core.run import OutputLine
 from reliable_pubsub.lab.reading import Files, check_files, journal_files, read_file
 
@@ -115,11 +120,26 @@ class ReliablePubSubSource(DataSource):
         Raises:
             UsageError: one is wrong.
         """
-        return parse_options(dict(self.options), instant_ns=instant_ns)
+        return parse_options(_with_keys(self.options, SUBSCRIBER_ENDPOINT), instant_ns=instant_ns)
 
     def parsed_sink(self, *, streaming: bool) -> SinkOptions:
         """The options of a query that writes, checked. Raises as `parsed`."""
-        return parse_sink_options(dict(self.options), streaming=streaming)
+        return parse_sink_options(_with_keys(self.options, PUBLISHER_ENDPOINT), streaming=streaming)
+
+
+def _with_keys(options: Mapping[str, str], usual: str) -> Mapping[str, str]:
+    """Options whose endpoint has the keys that the settings name, if they do.
+
+    Raises:
+        ConfigurationError: a setting or a key is wrong.
+    """
+    keys = client_keys(typed(resolve_here("pipeline", {})))
+    if keys is None:
+        return dict(options)
+    given = {"endpoint": usual} | {
+        "endpoint" if name.lower() == "endpoint" else name: value for name, value in options.items()
+    }
+    return given | {"endpoint": SecureEndpoint(given["endpoint"], keys)}
 
 
 def _columns(options: SourceOptions) -> Mapping[str, str]:

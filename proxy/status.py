@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import click
 import msgspec
+from msgspec import UNSET
 from rich import box
 from rich.console import Console, Group
 from rich.live import Live
@@ -21,6 +23,11 @@ from reliable_pubsub.common.command_line import (
     readable_errors,
     settings_from,
 )
+<<<<<<< HEAD
+=======
+from reliable_pubsub.common.core.answers import StatusReport
+from reliable_pubsub.common.core.endpoint import check_endpoint
+>>>>>>> h15/main
 from reliable_pubsub.common.core.errors import InDoubtError
 from reliable_pubsub.common.core.status import (
     CommitterStatus,
@@ -38,15 +45,19 @@ from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.surroundings import retry_policy
 
 
-def view(report: StatusReport, rows_max: int = 1_000_000) -> Group:
+def view(report: StatusReport, rows_max: int = 1_000_000, *, is_plain: bool = False) -> Group:
     """A report as text and tables: the slowest subscriptions first.
 
     Args:
         rows_max: of each table; the rest is counted.
+        is_plain: it was asked for without keys, so no endpoint of the proxy is encrypted.
     """
     keys = _keys(report, rows_max)
+    head = _head(report)
+    if is_plain and (risk := _plaintext_risk(report)):
+        head.append(f"\nwarning: {risk}", "bold red")
     if not report.topics:
-        return Group(_head(report), Text("no topics yet"), *keys)
+        return Group(head, Text("no topics yet"), *keys)
     subscriptions = [
         (
             topic.topic,
@@ -89,7 +100,7 @@ def view(report: StatusReport, rows_max: int = 1_000_000) -> Group:
         "state",
     )
     return Group(
-        _head(report),
+        head,
         _table("subscriptions, the slowest first", names, subscriptions, rows_max),
         *([_table("groups", of_groups, groups, rows_max)] if groups else []),
         _table("topics", ("topic", "start", "end", "stored", "at QoS 0"), topics, rows_max),
@@ -221,6 +232,16 @@ def _head(report: StatusReport) -> Text:
     return text
 
 
+def _plaintext_risk(report: StatusReport) -> str | None:
+    """What is to be said of endpoints that other machines reach; None: nothing.
+
+    Of requests only the address is known by which this command came; the others are beside them.
+    """
+    places = [one.endpoint for one in (report.push, report.ingress) if one is not UNSET]
+    risks = (check_endpoint(place, True, bind=True) for place in places)
+    return next((risk for risk in risks if risk), None)
+
+
 def _bytes(size: float) -> str:
     for unit in ("B", "KiB", "MiB"):
         if size < 1024:
@@ -252,35 +273,31 @@ def main(
         if said["send_retries"] is None:
             said["send_retries"] = "1"
         settings = settings_from("status", {"subscriber_endpoint": endpoint, **said})
-        client = StatusClient(
-            accept_endpoint(
-                settings.subscriber_endpoint,
-                allow_plaintext=allow_plaintext,
-                keys=client_keys(settings),
-            ),
-            retry_policy(settings),
+        keys = client_keys(settings)
+        where = accept_endpoint(
+            settings.subscriber_endpoint, allow_plaintext=allow_plaintext, keys=keys
         )
+        client = StatusClient(where, retry_policy(settings))
+        shown = partial(view, is_plain=keys is None)
         try:
-            if not watch:
-                _show(client.ask(), as_json)
-            elif as_json:
-                while True:
-                    _show(client.ask(), as_json)
-                    time.sleep(1)
+            if as_json:
+                _write_json(client, is_endless=watch)
+            elif watch:
+                _watch(client, shown)
             else:
-                _watch(client)
+                Console().print(shown(client.ask()))
         finally:
             client.close()
 
 
-def _show(report: StatusReport, as_json: bool) -> None:
-    if as_json:
-        click.echo(msgspec.json.encode(report).decode())
-    else:
-        Console().print(view(report))
+def _write_json(client: StatusClient, *, is_endless: bool) -> None:
+    click.echo(msgspec.json.encode(client.ask()).decode())
+    while is_endless:
+        time.sleep(1)
+        click.echo(msgspec.json.encode(client.ask()).decode())
 
 
-def _watch(client: StatusClient) -> None:
+def _watch(client: StatusClient, view: Callable[[StatusReport, int], Group]) -> None:
     """Show the state every second; wait for a proxy that does not answer."""
     console = Console()
     rows_max = max((console.height - 18) // 3, 3)

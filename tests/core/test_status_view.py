@@ -12,6 +12,7 @@ from reliable_pubsub.common.core.message_base import Terms
 from reliable_pubsub.common.core.status import (
     ConnectionsStatus,
     PublisherStatus,
+    PushStatus,
     StatusReport,
     SubscriptionStatus,
     TopicStatus,
@@ -101,3 +102,15 @@ def test_connections_that_are_kept_out_are_shown_with_the_bound_and_since_when()
 
     words = "CONNECTIONS ARE KEPT OUT, since 42 s (connections_per_s_max); 7 requests for one"
     assert words in shown_of(closed)
+
+
+@pytest.mark.parametrize("push", ["tcp://0.0.0.0:5557", "tcp://127.0.0.1:5557"])
+@pytest.mark.parametrize("is_plain", [True, False])
+def test_warns_of_plaintext_that_other_machines_reach(push: str, *, is_plain: bool) -> None:
+    page = StringIO()
+    endpoint = PushStatus(endpoint=push, links=0, plain=0, sent=0, dropped=0, queued=0)
+    found = replace(report("a"), push=endpoint)
+    Console(width=200, file=page).print(view(found, is_plain=is_plain))
+
+    is_warned = f"endpoint {push} is not a loopback address" in page.getvalue()
+    assert is_warned == (is_plain and "0.0.0.0" in push)
