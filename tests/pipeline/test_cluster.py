@@ -20,7 +20,7 @@ import pytest
 from scripts.spark_cluster import SPARK, cluster
 from tests.integration.harness import Service
 
-from .jobs import Jobs
+from .jobs import Jobs, end_of
 from .parts_on_cluster import ROWS, TASKS, VICTIMS
 from .quick_java import java_options
 
@@ -164,13 +164,19 @@ def test_jobs_run_by_spark_connect_which_is_sent_the_package(
     pytest.importorskip("grpc", reason="pip install 'reliable-pubsub[connect]'")
     service.start_proxy()
     monkeypatch.setenv("PYSPARK_PYTHON", str(bare_python(service.directory / "bare")))
-    jobs = Jobs(service, monkeypatch)
+    Jobs(service, monkeypatch)
     path = service.directory / "rows.txt"
     path.write_text("".join(f"row {n}\n" for n in range(500)))
     connect = ("--conf", "spark.remote=local[2]", "--conf", "spark.ui.enabled=false")
     sent = ("--py-files", package_zip(service.directory / "package.zip"))
 
-    said = jobs.run("load", "--file", path, "--topic", "t", *connect, *sent).stdout
-    jobs.run("archive", "--topic", "t", "--folder", "arc", "--available-now", *connect, *sent)
+    def run(*words: str | Path) -> str:
+        """Without the harness's PYTHONPATH, by which the workers would find the package."""
+        said = service.run("pipeline", *words, *connect, *sent, prefix=("env", "PYTHONPATH="))
+        assert end_of(said) == 0, said.stderr
+        return said.stdout
+
+    said = run("load", "--file", path, "--topic", "t")
+    run("archive", "--topic", "t", "--folder", "arc", "--available-now")
 
     assert said == "done: 500 messages put on t, 0 were there (1 files)\n"
