@@ -23,11 +23,7 @@ from reliable_pubsub.common.command_line import (
     readable_errors,
     settings_from,
 )
-<<<<<<< HEAD
-=======
-from reliable_pubsub.common.core.answers import StatusReport
 from reliable_pubsub.common.core.endpoint import check_endpoint
->>>>>>> h15/main
 from reliable_pubsub.common.core.errors import InDoubtError
 from reliable_pubsub.common.core.status import (
     CommitterStatus,
