@@ -163,9 +163,8 @@ def read_clients(path: Path) -> dict[str, Client]:
             )
         names[key] = file.stem
     rights = path / RIGHTS_FILE
-    if not os.path.lexists(rights):
-        return {key: Client(name=name) for key, name in names.items()}
-    return with_rights(names, rights_of(load_yaml(rights).data, str(rights)))
+    said = load_yaml(rights).data if os.path.lexists(rights) else None
+    return with_rights(names, rights_of(said, str(rights)))
 
 
 @checked

@@ -79,9 +79,7 @@ def list_keys(folder: Path) -> None:
         Console().print(table)
 
 
-def _in_words(rights: Rights | None) -> str:
+def _in_words(rights: Rights) -> str:
     """Which rights a key has, without their patterns."""
-    if rights is None:
-        return "all: none are said"
     words = [name for name, value in structs.asdict(rights).items() if value and name != "ids"]
     return ", ".join(words) or "none"

@@ -19,7 +19,7 @@ from msgspec import UNSET
 from reliable_pubsub.common.core.certificates import PUBLIC_SUFFIX
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.keys import ServerKeys
-from reliable_pubsub.common.core.rights import Client, has_rights
+from reliable_pubsub.common.core.rights import Client, say_rights
 from reliable_pubsub.common.key_files import RIGHTS_FILE, read_clients
 
 from .audit import AuditLog
@@ -64,7 +64,7 @@ class Authentication:
         self._warn = warn
         self._attendance = Attendance()
         self._excessive: dict[Connection, float] = {}  # when each is to be ended
-        self._is_strict = False  # rights were said, and going back takes a restart
+        self._are_said = False  # rights, once; that none are any more is a mistake
         self._looked_s = 0.0
         if keys is None:
             return
@@ -73,10 +73,10 @@ class Authentication:
             self._signature = _signature(self._place)
             self._know(read_clients(self._place))
             self._audit = AuditLog(Path(keys.audit_log) if keys.audit_log else audit_path, warn)
-            if self._known and not self.authority.has_rights:
+            if self._known and not self._are_said:
                 warn(
-                    f"warning: {keys.clients} says no rights, so each of these keys may use any id "
-                    f"and any topic; say them in {RIGHTS_FILE} (docs/security.md)"
+                    f"warning: {keys.clients} says no rights, so these keys may do nothing; say "
+                    f"what each may do in {RIGHTS_FILE} (docs/security.md)"
                 )
             self._zap = Zap(context, lambda key: key in self._known)
         context.setsockopt(zmq.CURVE_SERVER, 1)
@@ -85,7 +85,7 @@ class Authentication:
     def _know(self, clients: dict[str, Client]) -> None:
         self.authority = Authority(clients)
         self._known = clients
-        self._is_strict = self._is_strict or self.authority.has_rights
+        self._are_said = self._are_said or say_rights(clients)
 
     @property
     def knows_keys(self) -> bool:
@@ -111,7 +111,7 @@ class Authentication:
         One that is not heard is to be answered so, if it can be, and ends a moment later.
         """
         client = self._known.get(key)
-        if speaker is None or client is None or client.rights is None:
+        if speaker is None or client is None:
             return None
         most = client.rights.connections_max
         if most is UNSET:
@@ -161,10 +161,10 @@ class Authentication:
         before = self.authority
         try:
             clients = read_clients(self._place)
-            if self._is_strict and clients and not has_rights(clients):
+            if self._are_said and clients and not say_rights(clients):
                 raise ConfigurationError(
-                    f"{self._place}: no rights are said any more, which would let every key do "
-                    "everything; restart with it to mean that"
+                    f"{self._place}: no rights are said any more, so no key could do anything; "
+                    "restart with it to mean that"
                 )
             self._know(clients)
         except ConfigurationError as error:

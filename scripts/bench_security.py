@@ -83,15 +83,15 @@ def all_proxies(works: Sequence[str]) -> Iterator[Mapping[str, _Running]]:
             new_pair(keys, name)
         public = (keys / f"{CLIENT}.key").read_text()
         found = {"no keys": _started(stack, {}, works)}
+        encrypted = {"secret_key": str(keys / "proxy.key_secret")}
+        found["keys"] = _started(stack, encrypted, works, keys)
+        clients = keys / "clients"
+        clients.mkdir()
+        (clients / f"{CLIENT}.key").write_text(public)
         rights = {CLIENT: {"put": ["bench"], "status": ["*"]}}
-        for case, said in (("keys", None), ("keys and rights", rights)):
-            clients = keys / case.replace(" ", "-")
-            clients.mkdir()
-            (clients / f"{CLIENT}.key").write_text(public)
-            if said is not None:
-                (clients / "rights.yaml").write_text(msgspec.yaml.encode(said).decode())
-            settings = {"secret_key": str(keys / "proxy.key_secret"), "clients": str(clients)}
-            found[case] = _started(stack, settings, works, keys)
+        (clients / "rights.yaml").write_text(msgspec.yaml.encode(rights).decode())
+        governed = {**encrypted, "clients": str(clients)}
+        found["keys and rights"] = _started(stack, governed, works, keys)
         yield found
 
 

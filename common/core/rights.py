@@ -74,12 +74,12 @@ class Client(Struct, frozen=True, kw_only=True):
     """A known key."""
 
     name: str
-    rights: Rights | None = None  # None: nothing is said of the rights of any key; it may do all
+    rights: Rights = NOTHING
 
 
-def has_rights(clients: Mapping[str, Client]) -> bool:
-    """Whether rights are said of any key; then a key of which none are said may do nothing."""
-    return any(one.rights is not None for one in clients.values())
+def say_rights(clients: Mapping[str, Client]) -> bool:
+    """Whether anything is said of the rights of any key."""
+    return any(one.rights is not NOTHING for one in clients.values())
 
 
 class _Entry(Rights, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,7 +92,7 @@ def clients_of(document: object, path: str) -> dict[str, Client]:
     """Read a document that maps public keys to names, or to a name with its rights.
 
     Returns:
-        The client by public key. If one has rights, those without may do nothing.
+        The client by public key; one without rights may do nothing.
 
     Raises:
         ConfigurationError: it is another sort of document, or a key, name or right is not one.
@@ -116,10 +116,7 @@ def clients_of(document: object, path: str) -> dict[str, Client]:
             named[key] = value
         else:
             raise ConfigurationError(f"{path}: the key {key} has no name, but {value!r:.80}")
-    return {
-        key: Client(name=name, rights=rights.get(key, NOTHING) if rights else None)
-        for key, name in named.items()
-    }
+    return {key: Client(name=name, rights=rights.get(key, NOTHING)) for key, name in named.items()}
 
 
 def rights_of(document: object, path: str) -> dict[str, Rights]:
@@ -138,7 +135,7 @@ def rights_of(document: object, path: str) -> dict[str, Rights]:
 
 
 def with_rights(names: Mapping[str, str], rights: Mapping[str, Rights]) -> dict[str, Client]:
-    """The clients of a folder that has a file of rights: a name without an entry may do nothing.
+    """The clients of a folder: a name without an entry may do nothing.
 
     Args:
         names: by public key. rights: by name; names without a key have no effect.

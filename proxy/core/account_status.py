@@ -44,7 +44,7 @@ def key_uses(
     rows: list[AccountStatus] = []
     for name in dict.fromkeys((*clients, *state.accounts.of)) if only is None else [only]:
         client = clients.get(name)
-        rights = (client.rights if client else None) or NOTHING
+        rights = client.rights if client else NOTHING
         found: dict[Quota, int] = yield from quotas.uses(state, name, rights)
         if rights.connections_max is not UNSET:
             found["connections_max"] = connections.get(name, 0)

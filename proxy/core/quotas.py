@@ -147,7 +147,7 @@ class Quotas:
         if not decision.records:
             return decision
         full = _beyond_all(state, request, decision)
-        if full is not None or client is None or client.rights is None:
+        if full is not None or client is None:
             return full or decision
         role: Role = "publisher" if belongs(request, "publisher") else "subscriber"
         if client.rights.has_quotas:
@@ -210,7 +210,7 @@ class Quotas:
         body_bytes: int,
     ) -> Decision | None:
         """BUSY while more bytes have come than the key may send; else take those of a request."""
-        rate = client.rights.bytes_per_s_max if client.rights is not None else UNSET
+        rate = client.rights.bytes_per_s_max
         if rate is UNSET or not body_bytes:
             return None
         if running.bucket is None or running.bytes_per_s != rate:

@@ -24,7 +24,7 @@ from reliable_pubsub.common.core.message_base import Request
 from reliable_pubsub.common.core.names import is_passing_id
 from reliable_pubsub.common.core.pattern_messages import Fetch, Match
 from reliable_pubsub.common.core.qos0_messages import Listeners, Ring
-from reliable_pubsub.common.core.rights import NOTHING, Client, Globs, has_rights
+from reliable_pubsub.common.core.rights import NOTHING, Client, Globs
 from reliable_pubsub.common.core.status import Clients, Status
 from reliable_pubsub.common.core.transaction_messages import Abort, Commit, Stage
 
@@ -254,7 +254,7 @@ class _Permit:
     """The rights of one key, read once."""
 
     def __init__(self, client: Client) -> None:
-        rights = client.rights or NOTHING
+        rights = client.rights
         named: dict[TopicRight, Globs] = {
             "put": rights.put,
             "get": rights.get,
@@ -299,7 +299,7 @@ _UNKNOWN: Final = Client(name="(unknown)", rights=NOTHING)
 
 
 class Authority:
-    """Decides for every key what it may do. Without rights of any key, everything."""
+    """Decides for every key what it may do. Where no keys are known, everything."""
 
     def __init__(self, clients: Mapping[str, Client]) -> None:
         """Read the rights of all keys.
@@ -309,8 +309,8 @@ class Authority:
         """
         self._clients = clients
         self._permits: dict[str, _Permit] = {}
-        self.has_rights = has_rights(clients)
-        for key, one in clients.items() if self.has_rights else ():
+        self.has_rights = bool(clients)
+        for key, one in clients.items():
             try:
                 self._permits[key] = _Permit(one)
             except InvalidPatternError as error:
@@ -330,19 +330,19 @@ class Authority:
         """The name of the key that a request is of; "": no keys are known."""
         if not self._clients:
             return ""
-        client = self._clients.get(self.asker(key, request) if self.has_rights else key)
+        client = self._clients.get(self.asker(key, request))
         return client.name if client else _UNKNOWN.name
 
     def clients_by_name(self) -> dict[str, Client]:
-        """The known clients, if rights are said; keys of one name share their quotas."""
-        return {one.name: one for one in self._clients.values()} if self.has_rights else {}
+        """The known clients; keys of one name share their quotas."""
+        return {one.name: one for one in self._clients.values()}
 
     def charged(self, key: str, request: Request) -> Client | None:
         """The client for whose key a request counts; what a relay passes on: for that of its asker.
 
-        None: no rights are said, or the key is not known.
+        None: the key is not known.
         """
-        return self._clients.get(self.asker(key, request)) if self.has_rights else None
+        return self._clients.get(self.asker(key, request))
 
     def denial(self, key: str, request: Request, more: Iterable[Need] = ()) -> Denial | None:
         """Why a request is refused; None: it is allowed.

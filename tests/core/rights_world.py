@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import convert
 
 from reliable_pubsub.common.core.message_base import Reply, Role
-from reliable_pubsub.common.core.rights import Client, Rights
+from reliable_pubsub.common.core.rights import NOTHING, Client, Rights
 from reliable_pubsub.common.core.wire import decode_reply, encode_request
 from reliable_pubsub.proxy.core.broker import belongs
 from reliable_pubsub.relay.core.messages import Interest, Node
@@ -28,7 +28,7 @@ def authority(**said: Said | None) -> Authority:
     names = {name.replace("_", "-"): one for name, one in said.items()}
     return Authority(
         {
-            key_of(name): Client(name=name, rights=None if one is None else convert(one, Rights))
+            key_of(name): Client(name=name, rights=NOTHING if one is None else convert(one, Rights))
             for name, one in names.items()
         }
     )

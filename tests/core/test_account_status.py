@@ -112,13 +112,13 @@ class TestStatus:
         assert set(accounts(asked(proxy, "c"))) == {"c"}
         assert set(accounts(asked(proxy))) == {"a", "c"}
 
-    def test_shows_no_keys_where_no_rights_are_said_or_no_rows_are_wanted(self) -> None:
-        without = GovernedProxy(a=None)
+    def test_shows_no_keys_where_none_are_known_or_no_rows_are_wanted(self) -> None:
+        without = GovernedProxy()
         filled(without)
         proxy = a_proxy()
         filled(proxy)
 
-        assert asked(without, "a").accounts is UNSET
+        assert asked(without, "").accounts is UNSET
         assert asked(proxy, rows_max=0).accounts is UNSET
 
     def test_shows_those_nearest_to_a_bound_first_and_counts_those_left_out(self) -> None:

@@ -184,10 +184,13 @@ class TestEachVerb:
         )
         assert proxy.state.leases.heard_s == heard_s
 
-    def test_is_heard_from_every_key_where_no_rights_are_said(self, example: Example) -> None:
+    def test_is_denied_to_every_key_where_no_rights_are_said(self, example: Example) -> None:
         proxy = GovernedProxy(sensor=None, other=None)
 
-        assert not isinstance(proxy.ask_as("sensor", example.request, example.body), Denied)
+        assert isinstance(proxy.ask_as("sensor", example.request, example.body), Denied)
+
+    def test_is_heard_where_no_keys_are_known(self, example: Example) -> None:
+        assert not isinstance(GovernedProxy().ask_as("", example.request, example.body), Denied)
 
 
 class TestAKey:

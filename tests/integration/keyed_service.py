@@ -19,10 +19,16 @@ from reliable_pubsub.relay.core.wire import decode_node_reply
 from .harness import PATIENCE_S, Process, Service, eventually
 
 ONCE = RetryPolicy(timeout_s=1.0, retries_max=0)
+EVERYTHING: dict[str, Any] = {
+    right: ["*"] for right in ("ids", "put", "get", "history", "dead_letters", "status", "admin")
+}
 
 
 class KeyedService(Service):
-    """A service whose proxy has a key and knows `sensor-1`; `stranger` has one, too."""
+    """A service whose proxy has a key and knows `sensor-1`; `stranger` has one, too.
+
+    Unless a test says something else, these two and `relay-1` may do everything.
+    """
 
     def __init__(self, directory: Path) -> None:
         """Make the keys; the endpoints are those of `sensor-1`."""
@@ -34,6 +40,9 @@ class KeyedService(Service):
         for name in ("proxy", "sensor-1", "stranger"):
             new_pair(self.keys, name)
         shutil.copy(self.keys / "sensor-1.key", self.known)
+        self.say_rights(
+            sensor_1=EVERYTHING, stranger=EVERYTHING, relay_1=EVERYTHING | {"relay": True}
+        )
 
     def start(self) -> None:
         """Start the proxy; look at it as `sensor-1`."""

@@ -11,7 +11,7 @@ import pytest
 import zmq
 from zmq.auth import load_certificate
 
-from reliable_pubsub import ProxyUnreachableError
+from reliable_pubsub import DeniedError, ProxyUnreachableError
 from reliable_pubsub.common.key_files import new_pair, read_pair
 from reliable_pubsub.common.transport import ReqTransport
 
@@ -71,14 +71,18 @@ def test_a_stranger_is_not_heard(service: KeyedService, how: str) -> None:
     assert len(service.status().topics) == 0
 
 
-def test_keys_without_rights_may_do_everything_and_the_proxy_warns_of_it(
+def test_keys_without_rights_may_do_nothing_and_the_proxy_warns_of_it(
     service: KeyedService,
 ) -> None:
+    (service.known / "rights.yaml").unlink()
     service.start()
 
-    with service.open_publisher("any-id") as publisher:
-        assert publisher.put("any-topic", b"x").offset == 0
-    assert "each of these keys may use any id and any topic" in service.proxy.complaints
+    with (
+        pytest.raises(DeniedError, match="rights"),
+        service.open_publisher("sensor-1") as publisher,
+    ):
+        publisher.put("t", b"x")
+    assert "these keys may do nothing" in service.proxy.complaints
 
 
 def test_keys_come_and_go_without_a_restart(service: KeyedService) -> None:
