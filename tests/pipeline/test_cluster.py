@@ -90,7 +90,8 @@ def test_a_cluster_to_which_the_package_is_sent_puts_and_reads_each_row_once_als
 
     settings = SETTINGS | {"spark.executor.extraJavaOptions": java_options()}
     words = [f"--conf={key}={value}" for key, value in settings.items()]
-    environment = {"PYSPARK_PYTHON": python, "PYTHONPATH": ""}
+    # The driver has it, too: a session that an earlier test has made leaves its own Python here.
+    environment = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python, "PYTHONPATH": ""}
     with cluster(tmp_path, 2, environment=environment, java_options=java_options()) as running:
         run = subprocess.run(
             [
