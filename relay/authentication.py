@@ -8,6 +8,7 @@ What a key may do, `core/rights.py` decides.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Hashable
 from pathlib import Path
@@ -19,7 +20,7 @@ from msgspec import UNSET
 from reliable_pubsub.common.core.certificates import PUBLIC_SUFFIX
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.keys import ServerKeys
-from reliable_pubsub.common.core.rights import Client, say_rights
+from reliable_pubsub.common.core.rights import NOTHING, Client
 from reliable_pubsub.common.key_files import RIGHTS_FILE, read_clients
 
 from .audit import AuditLog
@@ -64,7 +65,7 @@ class Authentication:
         self._warn = warn
         self._attendance = Attendance()
         self._excessive: dict[Connection, float] = {}  # when each is to be ended
-        self._are_said = False  # rights, once; that none are any more is a mistake
+        self._has_file = False  # of rights; that it is gone is a mistake
         self._looked_s = 0.0
         if keys is None:
             return
@@ -73,7 +74,7 @@ class Authentication:
             self._signature = _signature(self._place)
             self._know(read_clients(self._place))
             self._audit = AuditLog(Path(keys.audit_log) if keys.audit_log else audit_path, warn)
-            if self._known and not self._are_said:
+            if self._known and all(one.rights is NOTHING for one in self._known.values()):
                 warn(
                     f"warning: {keys.clients} says no rights, so these keys may do nothing; say "
                     f"what each may do in {RIGHTS_FILE} (docs/security.md)"
@@ -85,7 +86,7 @@ class Authentication:
     def _know(self, clients: dict[str, Client]) -> None:
         self.authority = Authority(clients)
         self._known = clients
-        self._are_said = self._are_said or say_rights(clients)
+        self._has_file = os.path.lexists(self._place / RIGHTS_FILE)
 
     @property
     def knows_keys(self) -> bool:
@@ -161,10 +162,10 @@ class Authentication:
         before = self.authority
         try:
             clients = read_clients(self._place)
-            if self._are_said and clients and not say_rights(clients):
+            if self._has_file and clients and not os.path.lexists(self._place / RIGHTS_FILE):
                 raise ConfigurationError(
-                    f"{self._place}: no rights are said any more, so no key could do anything; "
-                    "restart with it to mean that"
+                    f"{self._place / RIGHTS_FILE} is gone: no rights are said any more, so no key "
+                    "could do anything; leave the file empty to mean that"
                 )
             self._know(clients)
         except ConfigurationError as error:

@@ -77,11 +77,6 @@ class Client(Struct, frozen=True, kw_only=True):
     rights: Rights = NOTHING
 
 
-def say_rights(clients: Mapping[str, Client]) -> bool:
-    """Whether anything is said of the rights of any key."""
-    return any(one.rights is not NOTHING for one in clients.values())
-
-
 class _Entry(Rights, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The value of a YAML map of public keys."""
 

@@ -137,15 +137,13 @@ class Quotas:
         return found
 
     def judged(self, state: State, request: AnyRequest, decision: Decision) -> Decision:
-        """A decision with what it charges to its key, or the refusal of more than is allowed.
+        """A decision, which makes records, with what it charges to its key; or its refusal.
 
         Returns:
             LIMIT, if waiting does not help; FULL, if all keys together have too much stored; BUSY,
             if bytes came too fast.
         """
         client, self._client = self._client, None
-        if not decision.records:
-            return decision
         full = _beyond_all(state, request, decision)
         if full is not None or client is None:
             return full or decision

@@ -16,7 +16,7 @@ from reliable_pubsub.common.key_files import new_pair, read_pair
 from reliable_pubsub.common.transport import ReqTransport
 
 from .harness import eventually, zmq_context
-from .keyed_service import ONCE, KeyedService
+from .keyed_service import EVERYTHING, ONCE, KeyedService
 
 
 @pytest.fixture
@@ -95,6 +95,18 @@ def test_keys_come_and_go_without_a_restart(service: KeyedService) -> None:
     (service.known / "stranger.key").unlink()
     eventually(lambda: not service.is_heard("stranger"), "a key that was revoked")
     eventually(lambda: service.is_heard("sensor-1"), "the key that stayed")
+
+
+def test_the_only_key_with_rights_is_revoked_as_any_other(service: KeyedService) -> None:
+    """The file of rights is there; that it says nothing of the keys that stay is no mistake."""
+    service.say_rights(sensor_1=EVERYTHING)
+    service.add_key("other")
+    service.start()
+    assert service.is_heard("sensor-1")
+
+    (service.known / "sensor-1.key").unlink()
+
+    eventually(lambda: not service.is_heard("sensor-1"), "a key that was revoked")
 
 
 def test_a_client_that_waits_is_heard_as_soon_as_its_key_is_known(service: KeyedService) -> None:
