@@ -56,7 +56,7 @@ BELIEVING_OPTIONS = ("--ack-timeout", f"{PATIENCE_S:g}", "--send-retries", "1", 
 T = TypeVar("T")
 
 
-def eventually(look: Callable[[], T], what: str, *, timeout_s: float = PATIENCE_S) -> T:
+def eventually(look: Callable[[], T | None], what: str, *, timeout_s: float = PATIENCE_S) -> T:
     """Look again and again until there is something to see; give it."""
     deadline_s = time.monotonic() + timeout_s
     pause_s = LOOK_AGAIN_S

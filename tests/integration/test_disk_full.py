@@ -141,7 +141,6 @@ def test_a_full_disk_refuses_puts_serves_gets_and_loses_nothing(
 
         disk.give_space()
         receipt = eventually(lambda: resumed(publisher), "space for the message in doubt")
-        assert receipt is not None
         assert (receipt.offset, receipt.count) == (stored, 1)
         assert publisher.put("t", a_body(stored + 1)).offset == stored + 1
         assert subscriber.get("t", timeout_s=PATIENCE_S)[0].payload == a_body(stored)

@@ -11,7 +11,7 @@ import zmq
 
 from reliable_pubsub import Earliest, RetryPolicy
 from reliable_pubsub.common.core.answers import AnyReply, Busy, Duplicate, HelloAck, PutAck, SubAck
-from reliable_pubsub.common.core.message_base import Request
+from reliable_pubsub.common.core.message_base import Reply, Request
 from reliable_pubsub.common.core.requests import Ack, Hello
 from reliable_pubsub.common.core.status import CommitterStatus, Status, StatusReport
 from reliable_pubsub.common.core.wire import decode_reply, encode_request
@@ -44,16 +44,14 @@ class Peer:
         self.send(request, body)
         return self.answer()
 
-    def ask_until_settled(self, request: Request, body: bytes | None = None) -> AnyReply:
+    def ask_until_settled(self, request: Request, body: bytes | None = None) -> Reply:
         """Ask as long as the answer is BUSY."""
 
-        def look() -> AnyReply | None:
+        def look() -> Reply | None:
             reply = self.ask(request, body)
             return None if isinstance(reply, Busy) else reply
 
-        reply = eventually(look, "definite answer")
-        assert reply is not None
-        return reply
+        return eventually(look, "definite answer")
 
 
 @pytest.fixture(autouse=True, params=["the loop", "the committer"])

@@ -285,7 +285,6 @@ def test_a_peer_that_falls_silent_loses_its_connection(
         return None
 
     peer = eventually(in_time, "peer that has said all of it")
-    assert peer is not None
     with peer as silent, suppress(ConnectionError):
         while silent.recv(65_536):
             pass
@@ -303,7 +302,7 @@ def test_a_peer_that_reads_nothing_loses_its_connection_and_its_answers(
         pytest.skip("this system does not count bytes for us")
     with closing(guard), connected(door.endpoint, zmtp.OPENED, zmtp.asked(STATUS) * 50) as deaf:
         inode = eventually(lambda: inode_of(door, deaf), "connection in the kernel's table")
-        assert inode is not None and is_open_here(inode)
+        assert is_open_here(inode)
 
         monkeypatch.setattr(allowance, "STALLED_S_MAX", 1.0)
         eventually(lambda: not is_open_here(inode), "end of the connection")

@@ -70,9 +70,7 @@ def java_of(process: Process) -> int:
                 return child
         return None
 
-    found = eventually(look, f"Java of {process}")
-    assert found is not None
-    return found
+    return eventually(look, f"Java of {process}")
 
 
 def kill_with_its_java(process: Process) -> None:
