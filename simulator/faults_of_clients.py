@@ -14,7 +14,6 @@ from reliable_pubsub.common.core.errors import InDoubtError, LostError
 from reliable_pubsub.common.core.marks import Marks
 from reliable_pubsub.common.core.message_base import BatchHeader, QoS
 from reliable_pubsub.common.core.pattern import Topics
-from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.core.recorder import Call
 from reliable_pubsub.common.core.requests import Put
 from reliable_pubsub.common.core.wire import decode_reply, decode_request, encode_reply
@@ -168,9 +167,9 @@ class AcknowledgesBeforeInbox(Subscriber):
 class OutputAndCursorApart(Subscriber):
     """Writes the length of the output and the cursor in two steps."""
 
-    def record(self, topic: Topics, plan: PlanMark) -> None:
-        self._opened.state.write(self.inbox.mark_plan(plan), durable=True)
-        super().record(topic, plan)
+    def record(self, topic: Topics, note: bytes) -> None:
+        self._opened.state.write(self.inbox.write_note(note), durable=True)
+        super().record(topic, note)
 
 
 def with_parts(

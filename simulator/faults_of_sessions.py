@@ -11,7 +11,6 @@ from reliable_pubsub.common.core.answers import SubAck
 from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.message_base import Start, StartAt
 from reliable_pubsub.common.core.pattern import Topics
-from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.core.requests import Ack, AnyRequest, Bye, Get, History, Put, Sub
 from reliable_pubsub.lab.variants import Rule
 from reliable_pubsub.proxy.core.leases import heard, lease_ends_s
@@ -63,15 +62,15 @@ def acknowledge_level_1_unstored(state: State, request: Put, body: bytes, now_ns
 class RecordsLevel1Lazily(Subscriber):
     """At QoS 1 the output is cut, after power loss, below what the proxy was told."""
 
-    def record(self, topic: Topics, plan: PlanMark) -> None:
+    def record(self, topic: Topics, note: bytes) -> None:
         assert isinstance(topic, str)
         place = self.inbox.places.get(topic)
         if place is None or place.terms.qos == 2:
-            super().record(topic, plan)
+            super().record(topic, note)
             return
         subscription = self.inbox.of(topic)
         self._run(self._engine._delivering.settle(subscription))
-        self._run(self._engine.session.save(subscription, also=self.inbox.mark_plan(plan)))
+        self._run(self._engine.session.save(subscription, also=self.inbox.write_note(note)))
 
 
 # Where a subscription begins.

@@ -20,7 +20,7 @@ from reliable_pubsub.common.core.errors import (
     TruncatedError,
 )
 from reliable_pubsub.common.core.message_base import QoS, SessionKind, Start
-from reliable_pubsub.common.core.plan_mark import PlanMark
+from reliable_pubsub.common.core.plan_mark import PlanMark, mark_of
 from reliable_pubsub.common.core.recorder import Recorder, seen
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.start import Earliest, Now, at_offset, at_time, newest
@@ -138,7 +138,7 @@ class SubscriberMachine(ClientMachine):
         disk = self.disk_of(process)
         while True:
             subscriber.is_pushed("")  # any call: it knows again what its state says
-            mark = subscriber.inbox.plan or PlanMark("")
+            mark = mark_of(subscriber.note) or PlanMark("")
             del disk.output[mark.output_bytes :]
             try:
                 return self._go_on(subscriber, process, mark)
@@ -183,7 +183,7 @@ class SubscriberMachine(ClientMachine):
                 message=0 if done else mark.message + count,
                 output_bytes=len(disk.output),
             )
-            subscriber.record(topic, mark)
+            subscriber.record(topic, mark.note)
             if self._leaves(subscriber):
                 return
         if self.owns(process):

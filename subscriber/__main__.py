@@ -20,7 +20,7 @@ from reliable_pubsub.common.command_line import (
     tell_silence,
 )
 from reliable_pubsub.common.core.names import client_id
-from reliable_pubsub.common.core.plan_mark import FINISHED, PlanMark, begin_plan
+from reliable_pubsub.common.core.plan_mark import FINISHED, PlanMark, begin_plan, mark_of
 from reliable_pubsub.common.core.step_file import parse_subscriber_steps
 from reliable_pubsub.common.core.step_keys import GetKeys, SubscribeKeys, UnsubscribeKeys
 from reliable_pubsub.common.core.steps import (
@@ -119,7 +119,7 @@ def main(
             ),
         ) as subscriber:
             mark = begin_plan(
-                subscriber.inbox.plan,
+                mark_of(subscriber.note),
                 plan_digest(steps, {}),
                 steps=len(steps),
                 again=again,
@@ -163,7 +163,7 @@ def _run(
         if output is None
         else Output(output, mark.output_bytes)
     )
-    subscriber.mark_plan(mark)
+    subscriber.write_note(mark.note)
     subscriber.connect()
     at = "finished" if mark.finished else f"step={mark.step + 1} of {len(steps)}"
     click.echo(f"ready: subscriber {name} endpoint={where} {at}")

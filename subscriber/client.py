@@ -21,7 +21,6 @@ from reliable_pubsub.common.core.message_base import (
 )
 from reliable_pubsub.common.core.names import TopicName
 from reliable_pubsub.common.core.pattern import Pattern, Topics
-from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.start import Place
 from reliable_pubsub.common.gate import gated, gated_after_close
@@ -489,12 +488,22 @@ class Subscriber(SubscriberLife):
         """
         return self._run(read_newest(self._engine.session, names.exact(topic)))
 
-    @gated
-    def record(self, topic: Topics, plan: PlanMark) -> None:
-        """Write that the messages in hand are processed, and the plan's position, in one step."""
-        self._run(self._engine.record(topic, plan))
+    @property
+    @gated_after_close
+    def note(self) -> bytes | None:
+        """The last note that was stored, by `record` or `write_note`."""
+        return self.inbox.note
 
     @gated
-    def mark_plan(self, plan: PlanMark) -> None:
-        """Write the position in a plan when no message belongs to it."""
-        self._opened.state.write(self.inbox.mark_plan(plan), durable=True)
+    def record(self, topic: Topics, note: bytes) -> None:
+        """Write that the messages in hand are processed, and a note, in one durable step.
+
+        Args:
+            note: found in `note` after a crash.
+        """
+        self._run(self._engine.record(topic, note))
+
+    @gated
+    def write_note(self, note: bytes) -> None:
+        """Write a note durably when no message belongs to it."""
+        self._opened.state.write(self.inbox.write_note(note), durable=True)

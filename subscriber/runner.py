@@ -156,7 +156,7 @@ class SubscriberRun:
         """Record cursor, output length and the plan's position as one; then pause."""
         after, sleep_s = subscriber_after(self._steps, mark.position, count)
         mark = mark.at(after, self._output.length)
-        self._subscriber.record(step.topics, mark)
+        self._subscriber.record(step.topics, mark.note)
         self._advance(count, f"{step.action} {step.topic}")
         if sleep_s:
             self._sleep(sleep_s)

@@ -35,7 +35,7 @@ class PlanMark(Struct, frozen=True):
 
     @property
     def note(self) -> bytes:
-        """What a publisher stores of it with the numbers of its messages."""
+        """What a client stores of it with the numbers or the cursor of its messages."""
         return _encode(self)
 
     def is_same_run(self, other: PlanMark | None) -> bool:
@@ -58,7 +58,7 @@ _decoder = msgspec.msgpack.Decoder(PlanMark)
 
 
 def mark_of(note: bytes | None) -> PlanMark | None:
-    """Read the note of a publisher; None if a step file did not write it."""
+    """Read the note of a client; None if a step file did not write it."""
     try:
         return None if note is None else _decoder.decode(note)
     except msgspec.MsgspecError:

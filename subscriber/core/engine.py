@@ -24,7 +24,6 @@ from reliable_pubsub.common.core.errors import (
 )
 from reliable_pubsub.common.core.message_base import Start
 from reliable_pubsub.common.core.pattern import Pattern, Topics
-from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.core.recorder import seen
 from reliable_pubsub.common.core.retry import poll_pause_s
 
@@ -212,8 +211,8 @@ class SubscriberEngine:
                 yield from self._requests.acknowledge(self.session.inbox.of(topic))
                 return  # the proxy counts the silence of a client, not of a topic
 
-    def record(self, topic: Topics, plan: PlanMark) -> Conversation[None]:
-        """Write that the messages in hand are processed, and the plan's position, in one step."""
+    def record(self, topic: Topics, note: bytes) -> Conversation[None]:
+        """Write that the messages in hand are processed, and the note, in one step."""
         inbox = self.session.inbox
         if isinstance(topic, Pattern):
             one = inbox.patterns.get(topic)  # None: it was unsubscribed
@@ -221,14 +220,14 @@ class SubscriberEngine:
                 yield from self.patterns.save(one)
             topic = one.current.topic if one is not None and one.current is not None else ""
         if self.groups.of(topic) is not None:  # acknowledged later, so a crash repeats, never loses
-            yield Save(inbox.mark_plan(plan), True)
+            yield Save(inbox.write_note(note), True)
             return
         with self.session.recorder.call("record", topic) as call:
             subscription = inbox.of(topic)
             subscription.is_kept = False
             yield from self._delivering.settle(subscription)
             # The output goes with it, so it is durable at any level.
-            yield from self.session.save(subscription, durable=True, also=inbox.mark_plan(plan))
+            yield from self.session.save(subscription, durable=True, also=inbox.write_note(note))
             if subscription.is_subscribed:
                 call.ok(epoch=inbox.epoch, cursor=subscription.place.cursor)
 

@@ -11,20 +11,19 @@ import msgspec
 
 from reliable_pubsub.common.core.marks import MARKS_MAX, Marks
 from reliable_pubsub.common.core.pattern import Pattern
-from reliable_pubsub.common.core.plan_mark import PlanMark
 
 from .pattern_subscription import PATTERN, AskedPattern, PatternSubscription
 from .place import Place
 from .subscription import TOPIC, Changes, Subscription
 
 _EPOCH = "epoch"
-_PLAN = "plan"
+_NOTE = "plan"  # the name it has in the state; a step file's note is its position in the plan
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class Inbox:
-    """A subscriber's epoch, subscriptions and position in a plan. Implements `EpochMemory`."""
+    """A subscriber's epoch, subscriptions and note. Implements `EpochMemory`."""
 
     new_subscription = Subscription
 
@@ -43,7 +42,7 @@ class Inbox:
         """Reset to the stored rows."""
         decode = msgspec.msgpack.decode
         self.epoch = decode(stored[_EPOCH], type=int) if _EPOCH in stored else 0
-        self.plan = decode(stored[_PLAN], type=PlanMark) if _PLAN in stored else None
+        self.note = stored.get(_NOTE)
         places = {
             name.removeprefix(TOPIC): decode(value, type=Place)
             for name, value in stored.items()
@@ -99,7 +98,7 @@ class Inbox:
         self.epoch = epoch
         return {_EPOCH: _encode(epoch)}
 
-    def mark_plan(self, plan: PlanMark) -> Changes:
-        """Move the position in the plan."""
-        self.plan = plan
-        return {_PLAN: _encode(plan)}
+    def write_note(self, note: bytes) -> Changes:
+        """Set the note of the program."""
+        self.note = note
+        return {_NOTE: note}

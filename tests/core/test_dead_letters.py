@@ -500,9 +500,9 @@ def test_a_record_whose_write_failed_is_made_whole_by_the_next() -> None:
     subscriber.get("t")
     disk.full = True
     with pytest.raises(StorageFailedError):
-        subscriber.record("t", PlanMark("", 0, 1))
+        subscriber.record("t", PlanMark("", 0, 1).note)
     disk.full = False
 
-    subscriber.record("t", PlanMark("", 0, 1))
+    subscriber.record("t", PlanMark("", 0, 1).note)
 
     assert texts(house.subscriber().get("t")) == ["b"]

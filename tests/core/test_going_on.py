@@ -22,7 +22,7 @@ from reliable_pubsub.common.core.errors import (
     UsageError,
 )
 from reliable_pubsub.common.core.message_base import Start
-from reliable_pubsub.common.core.plan_mark import PlanMark, begin_plan
+from reliable_pubsub.common.core.plan_mark import PlanMark, begin_plan, mark_of
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.start import (
     Earliest,
@@ -347,7 +347,7 @@ def test_a_step_file_that_is_run_again_writes_each_message_once(tmp_path: Path) 
     ]
     for _ in range(2):
         process = house.process()
-        mark = begin_plan(process.inbox.plan, "digest", steps=2, again=True, file="steps.yaml")
+        mark = begin_plan(mark_of(process.note), "digest", steps=2, again=True, file="steps.yaml")
         mark = begin_output(mark, path, again=True)
         output = Output(path, mark.output_bytes)
         SubscriberRun(

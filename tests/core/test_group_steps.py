@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from reliable_pubsub.common.core.errors import ConfigurationError
-from reliable_pubsub.common.core.plan_mark import PlanMark
+from reliable_pubsub.common.core.plan_mark import PlanMark, mark_of
 from reliable_pubsub.common.core.step_file import parse_subscriber_steps
 from reliable_pubsub.common.core.steps import SubscriberStep, describe
 from reliable_pubsub.common.yaml_file import parse_yaml
@@ -99,7 +99,7 @@ class House:
         transport = FakeTransport(Link(self.proxy), self.clock)
         subscriber = Subscriber(name, _world=a_world(transport, self.clock, disk))
         plan = steps_of(*steps)
-        mark = subscriber.inbox.plan or PlanMark("digest", len(plan))
+        mark = mark_of(subscriber.note) or PlanMark("digest", len(plan))
         output = Output(self.folder / name, mark.output_bytes)
         pauses = 0
 

@@ -11,7 +11,7 @@ from reliable_pubsub.common.core.answers import SubAck
 from reliable_pubsub.common.core.batch import Message, crc32
 from reliable_pubsub.common.core.errors import LogChangedError, MalformedError
 from reliable_pubsub.common.core.message_base import BatchHeader
-from reliable_pubsub.common.core.plan_mark import PlanMark
+from reliable_pubsub.common.core.plan_mark import PlanMark, mark_of
 from reliable_pubsub.subscriber.core.direct_followers import direct_followers
 from reliable_pubsub.subscriber.core.inbox import Inbox
 from reliable_pubsub.subscriber.core.place import Place, repositioned
@@ -19,6 +19,11 @@ from reliable_pubsub.subscriber.core.subscription import Changes, Subscription
 from tests.fakes import LOG, NOW_NS, put_body
 
 Batches = tuple[list[BatchHeader], bytes]
+# At step 2 of 2 after 4 messages, with 120 bytes in the output "o".
+STORED_MARK = (
+    b"\x87\xa6digest\xa6digest\xa5steps\x02\xa4step\x01\xa7message\x04\xa3run\x01"
+    b"\xa6output\xa1o\xacoutput_bytesx"
+)
 
 
 class Written:
@@ -170,16 +175,22 @@ class TestTheCursor:
 
         assert written.reopened().place == Place(LOG, 9)
 
-    def test_and_the_place_in_the_plan_are_written_together(self) -> None:
-        """H6, R16: place, plan and length of the output file are one record."""
+    def test_and_the_note_are_written_together(self) -> None:
+        """H6, R16: place and note (a step file's plan and length of output) are one record."""
         held, written = held_at()
-        plan = PlanMark("digest", step=1, message=4, output_bytes=120)
 
         held.move(held.place.moved(1, NOW_NS))
-        written.write(held.row() | Inbox({}).mark_plan(plan))
+        written.write(held.row() | Inbox({}).write_note(b"a note"))
 
         again = Inbox(written.values)
-        assert (again.places["t"].cursor, again.plan) == (1, plan)
+        assert (again.places["t"].cursor, again.note) == (1, b"a note")
+
+    def test_has_the_bytes_of_a_step_file_as_they_always_were(self) -> None:
+        """A state that an earlier version wrote is read, and the other way round."""
+        mark = PlanMark("digest", 2, step=1, message=4, output="o", output_bytes=120)
+
+        assert Inbox({}).write_note(mark.note) == {"plan": STORED_MARK}
+        assert mark_of(Inbox({"plan": STORED_MARK}).note) == mark
 
 
 class TestDeliveries:

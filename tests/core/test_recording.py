@@ -449,7 +449,7 @@ class TestASubscription:
     def test_records_a_processed_message_without_asking_anybody(self, subscribed: World) -> None:
         subscribed.publisher.put("t", b"a")
         subscribed.subscriber.get("t")
-        subscribed.subscriber.record("t", PlanMark("digest", 5))
+        subscribed.subscriber.record("t", PlanMark("digest", 5).note)
 
         assert subscribed.gets.of("record") == [{"type": "ok", "call": 4, "epoch": 2, "cursor": 1}]
 

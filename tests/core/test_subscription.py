@@ -11,7 +11,7 @@ from reliable_pubsub.common.core.answers import SubAck
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import LostError, OutOfRangeError, ProxyUnreachableError
 from reliable_pubsub.common.core.message_base import QoS
-from reliable_pubsub.common.core.plan_mark import PlanMark
+from reliable_pubsub.common.core.plan_mark import PlanMark, mark_of
 from reliable_pubsub.common.core.start import Earliest, LastReceived, at_offset
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.relay.core.push import AnyPush
@@ -320,13 +320,14 @@ def test_a_place_that_is_recorded_with_an_output_survives_power_loss_at_qos_1_to
     link.proxy.put(1)
     subscriber.get("t")
 
-    subscriber.record("t", PlanMark("digest", 1, output_bytes=100))
+    subscriber.record("t", PlanMark("digest", 1, output_bytes=100).note)
     subscriber.acknowledge("t")
     disk.lose_power()
 
     again = a_subscriber(link, disk).inbox
-    assert again.plan is not None
-    assert (again.places["t"].cursor, again.plan.output_bytes) == (1, 100)
+    mark = mark_of(again.note)
+    assert mark is not None
+    assert (again.places["t"].cursor, mark.output_bytes) == (1, 100)
 
 
 @pytest.mark.parametrize("answered", [True, False], ids=["refused", "in doubt"])

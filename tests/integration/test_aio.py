@@ -320,7 +320,7 @@ class TestAClient:
             }
 
         # What step files and the pipeline put with: notes are stored beside a program's own place.
-        notes = {"put_batch", "begin_run", "ready_for", "record", "mark_plan"}
+        notes = {"put_batch", "begin_run", "ready_for", "record", "write_note"}
         blocking = calls(getattr(reliable_pubsub, name))
         awaited = calls(getattr(aio, name))
         blocking.pop("transaction", None), awaited.pop("transaction", None)  # no note either
