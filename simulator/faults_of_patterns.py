@@ -15,7 +15,8 @@ from reliable_pubsub.proxy.core.records import (
 from reliable_pubsub.proxy.core.replies import begun_by_patterns
 from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.proxy.core.topic_log import TopicLog
-from reliable_pubsub.subscriber.core.subscription import Batches, Running, Subscription
+from reliable_pubsub.subscriber.core.place import Batches
+from reliable_pubsub.subscriber.core.subscription import Running, Subscription
 
 from .faults_of_clients import with_parts
 from .simulated_store import SimulatedStore

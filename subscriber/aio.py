@@ -196,7 +196,7 @@ class Subscriber:
         Await it in the task that processes the messages: what it returns counts as delivered, also
         to a task that was dropped.
         """
-        return await self._run(self._engine.get_of(topic, max_messages, timeout_s))
+        return await self._run(self._engine.get(topic, max_messages, timeout_s))
 
     @checked
     def messages(self, topic: Topics, *, timeout_s: Seconds | None = None) -> AioLoop:
@@ -211,15 +211,14 @@ class Subscriber:
     @gated
     async def _take(self, loop: AioLoop, topic: Topics, wait_s: float) -> None:
         """Settle what the loop has taken, and give it the next messages."""
-        found = await self._run(self._engine.take_of(topic, wait_s))
-        loop.begin(self._engine.holder_of(topic), found)
-        loop.fulfils = self._engine.condition(topic)
+        found = await self._run(self._engine.take(topic, wait_s))
+        loop.begin(self._engine.holder(topic), found)
         loop.on_taken = self._engine.record_taken if self._opened.recorder.active else None
         self._gate.steps = loop
 
     async def _take_fetched(self, loop: AioLoop, topic: Topics) -> None:
         """As `_take`, but end the loop where the proxy would have to be asked."""
-        if loop.messages and not self._engine.has_next(topic):
+        if loop.messages and not self._engine.holder(topic).has_next:
             raise StopAsyncIteration
         await self._take(loop, topic, 0.0)
 
@@ -284,7 +283,7 @@ class Subscriber:
     @when_refused(_keep)
     async def reject(self, message: Message, reason: str) -> int:
         """Reject a message: it goes to `<topic>.dead`; return the offset of the dead letter."""
-        return await self._run(self._engine.reject_of(message, reason))
+        return await self._run(self._engine.reject(message, reason))
 
     @gated
     async def ack(self, message: Message) -> None:

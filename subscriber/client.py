@@ -263,7 +263,7 @@ class Subscriber(SubscriberLife):
                 its dead letter; the next get redelivers it.
             InDoubtError, FencedError, LogChangedError.
         """
-        return self._run(self._engine.get_of(topic, max_messages, timeout_s))
+        return self._run(self._engine.get(topic, max_messages, timeout_s))
 
     @checked
     def messages(self, topic: Topics, *, timeout_s: Seconds | None = None) -> Iterator[Message]:
@@ -278,14 +278,13 @@ class Subscriber(SubscriberLife):
     def _steps(self, loop: Loop, topic: Topics, wait_s: float) -> Generator[Message, None, None]:
         """The steps of a loop over a topic."""
         take = lambda: self._take(loop, topic, wait_s)  # noqa: E731
-        return loop.over(take, lambda: self._engine.has_next(topic))
+        return loop.over(take, lambda: self._engine.holder(topic).has_next)
 
     @gated
     def _take(self, loop: Loop, topic: Topics, wait_s: float) -> None:
         """Settle what the loop has taken, and give it the next messages."""
-        found = self._run(self._engine.take_of(topic, wait_s))
-        loop.begin(self._engine.holder_of(topic), found)
-        loop.fulfils = self._engine.condition(topic)
+        found = self._run(self._engine.take(topic, wait_s))
+        loop.begin(self._engine.holder(topic), found)
         loop.on_taken = self._engine.record_taken if self._opened.recorder.active else None
         self._gate.steps = loop
 
@@ -404,7 +403,7 @@ class Subscriber(SubscriberLife):
             NotSubscribedError, FencedError, LogChangedError.
             StaleError: the position was changed meanwhile (`on_log_changed`).
         """
-        return self._run(self._engine.reject_of(message, reason))
+        return self._run(self._engine.reject(message, reason))
 
     @gated
     def ack(self, message: Message) -> None:

@@ -22,6 +22,7 @@ from reliable_pubsub.common.core.errors import (
     PubSubError,
     RefusedError,
     StaleError,
+    UsageError,
 )
 
 from .requests import Requests
@@ -56,6 +57,24 @@ class DeadLetters:
                 yield from self.finish(subscription)
             except StaleError:  # the position was changed; nothing is fetched there
                 return
+
+    def reject(
+        self, subscription: Subscription, message: Message, reason: str
+    ) -> Conversation[int]:
+        """Reject a message in hand; return the offset of its dead letter."""
+        letter = subscription.letter
+        if letter is not None:
+            offset = yield from self.finish(subscription)
+            if letter.message == message:
+                return offset
+        if not subscription.has_in_hand(message):
+            raise UsageError(
+                f"message {message.message_id} at offset {message.offset} of "
+                f"{subscription.topic!r} is not in hand: only what the last get gave can be "
+                "rejected"
+            )
+        yield from self.begin(subscription, message, reason)
+        return (yield from self.finish(subscription))
 
     def begin(
         self, subscription: Subscription, message: Message, reason: str

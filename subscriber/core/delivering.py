@@ -20,6 +20,7 @@ from .fetching import Fetching
 from .place import marked
 from .pushing import Pushing
 from .qos0_queue import QoS0Queue
+from .requests import Requests
 from .session import SubscriberSession
 from .subscription import Running, Subscription
 
@@ -27,11 +28,12 @@ FETCH_AHEAD: Final = 10  # times the requested messages; the rest wait here, una
 
 
 class Delivering:
-    """Delivers to the program of one subscriber."""
+    """Delivers the messages of subscriptions to topics. Implements `Delivers`."""
 
     def __init__(
         self,
         session: SubscriberSession,
+        requests: Requests,
         fetching: Fetching,
         dead_letters: DeadLetters,
         pushing: Pushing,
@@ -40,6 +42,7 @@ class Delivering:
     ) -> None:
         """Create it; no message is in hand."""
         self._session = session
+        self._requests = requests
         self._fetching = fetching
         self._dead_letters = dead_letters
         self._pushing = pushing
@@ -58,6 +61,27 @@ class Delivering:
             yield from self._dead_letters.finish(subscription)
         subscription.settle()
 
+    def come_back(self, subscription: Subscription) -> Conversation[None]:
+        """Settle the messages in hand, and write the place."""
+        yield from self.settle(subscription)
+        yield from self._session.save(subscription)
+
+    def acknowledge(self, subscription: Subscription) -> Conversation[None]:
+        """Settle the messages in hand; return when the proxy has stored it."""
+        subscription.is_kept = False
+        yield from self.settle(subscription)
+        yield from self._requests.acknowledge(subscription)
+
+    def record(self, subscription: Subscription, note: bytes) -> Conversation[None]:
+        """Write durably that the messages in hand are processed, in one step with the note."""
+        inbox = self._session.inbox
+        with self._session.recorder.call("record", subscription.topic) as call:
+            subscription.is_kept = False
+            yield from self.settle(subscription)
+            yield from self._session.save(subscription, durable=True, also=inbox.write_note(note))
+            if subscription.is_subscribed:
+                call.ok(epoch=inbox.epoch, cursor=subscription.place.cursor)
+
     def get(
         self, subscription: Subscription, messages_max: int, timeout_s: float
     ) -> Conversation[list[Message]]:
@@ -68,7 +92,7 @@ class Delivering:
         """
         with self._session.recorder.call("get", subscription.topic) as call:
             wanted = min(messages_max * FETCH_AHEAD, BATCH_MESSAGES_MAX)
-            yield from self.find(subscription, call, wanted, timeout_s)
+            yield from self._find(subscription, call, wanted, timeout_s)
             return (yield from self._deliver(subscription, call, messages_max))
 
     def take(
@@ -80,9 +104,7 @@ class Delivering:
             A run, where it costs one write for all messages; else one message, or none.
         """
         with self._session.recorder.call("get", subscription.topic) as call:
-            if not subscription.fetched:
-                subscription.pace.look_ahead(self._now_s())
-            yield from self.find(subscription, call, subscription.pace.ahead, timeout_s)
+            yield from self._find(subscription, call, 0, timeout_s)
             if not subscription.can_run or not self._session.inbox.can_run(subscription):
                 return (yield from self._deliver(subscription, call, 1))
             run = yield from self._session.begin_run(subscription)
@@ -90,20 +112,33 @@ class Delivering:
             return run
 
     def find(
-        self, subscription: Subscription, call: Call, wanted: int, timeout_s: float
+        self, subscription: Subscription, timeout_s: float, *, asks: bool = True
+    ) -> Conversation[None]:
+        """Settle the messages in hand, and wait until a loop can take the next ones."""
+        with self._session.recorder.call("get", subscription.topic) as call:
+            yield from self._find(subscription, call, 0, timeout_s, asks=asks)
+
+    def _find(
+        self,
+        subscription: Subscription,
+        call: Call,
+        wanted: int,
+        timeout_s: float,
+        *,
+        asks: bool = True,
     ) -> Conversation[None]:
         """Settle the messages in hand, and fetch until there are messages or time is over.
 
         Processed messages are written to the state before this asks or waits.
 
         Args:
-            wanted: messages to ask for; whole batches come.
+            wanted: messages to ask for; whole batches come. 0: as many as a loop takes.
 
         Raises:
             LostError: messages are lost; the next call continues after them.
         """
         yield from self.settle(subscription)
-        deadline_s = self._now_s() + timeout_s
+        deadline_s, asks = self._now_s() + timeout_s, asks and timeout_s <= 0
         empty = 0
         while True:
             if subscription.fetched:
@@ -112,7 +147,8 @@ class Delivering:
                 return
             began_s = self._now_s()
             wait_s = self._fetching.wait_s(subscription, deadline_s - began_s)
-            yield from self._fetching.look(subscription, call, wanted, wait_s, asks=timeout_s <= 0)
+            some = wanted or subscription.pace.look_ahead(began_s)
+            yield from self._fetching.look(subscription, call, some, wait_s, asks=asks)
             if subscription.has_next:
                 continue
             left_s = deadline_s - self._now_s()

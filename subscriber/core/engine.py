@@ -10,7 +10,7 @@ A shell carries out what the conversations ask for (`common/core/conversation.py
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeGuard
+from typing import Any, Protocol, TypeGuard, TypeVar
 
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.batch import Message
@@ -32,9 +32,10 @@ from .delivering import Delivering
 from .fetching import Fetching, OnLowerQoS
 from .groups import Groups
 from .membership import JoinTerms, Membership
-from .pattern_run import begin_run, save_all, unwritten
-from .pattern_subscription import AskedPattern, Condition, PatternSubscription
-from .patterns import Patterns
+from .pattern_delivering import PatternDelivering
+from .pattern_fetching import PatternFetching
+from .pattern_subscribing import PatternSubscribing
+from .pattern_subscription import AskedPattern, PatternSubscription
 from .pushing import Pushing
 from .requests import Requests
 from .session import SubscriberSession
@@ -42,6 +43,33 @@ from .subscribing import Asked, OnLogChanged, Subscribing
 from .subscription import Running, Subscription
 
 Holder = Subscription | Membership | PatternSubscription
+H = TypeVar("H", contravariant=True)
+
+
+class Delivers(Protocol[H]):
+    """What delivers messages: of a topic, of a topic to the members of a group, of a pattern."""
+
+    def get(self, holder: H, messages_max: int, timeout_s: float) -> Conversation[list[Message]]:
+        """Settle the messages in hand, and deliver the next ones."""
+
+    def take(self, holder: H, timeout_s: float) -> Conversation[Running | list[Message]]:
+        """Settle the messages in hand, and let a loop take the next ones."""
+
+    def find(self, holder: H, timeout_s: float, *, asks: bool = True) -> Conversation[None]:
+        """Settle the messages in hand, and wait until a loop can take the next ones.
+
+        Args:
+            asks: if there is no time, pull, even if pushes are waited for.
+        """
+
+    def come_back(self, holder: H) -> Conversation[None]:
+        """Settle the messages in hand, and write that."""
+
+    def acknowledge(self, holder: H) -> Conversation[None]:
+        """Settle the messages in hand; return when the proxy has stored it."""
+
+    def record(self, holder: H, note: bytes) -> Conversation[None]:
+        """Write durably that the messages in hand are processed, in one step with the note."""
 
 
 class SubscriberEngine:
@@ -78,10 +106,16 @@ class SubscriberEngine:
         )
         self._dead_letters = DeadLetters(session, self._requests)
         self._delivering = Delivering(
-            session, self._fetching, self._dead_letters, pushing, now_s=now_s
+            session, self._requests, self._fetching, self._dead_letters, pushing, now_s=now_s
         )
         self.groups = Groups(session, on_log_changed=on_log_changed, now_s=now_s)
-        self.patterns = Patterns(session, self._subscribing, self._fetching, pushing, now_s=now_s)
+        self._patterns = PatternSubscribing(session, pushing)
+        pattern_fetching = PatternFetching(
+            session, self._subscribing, self._patterns, self._fetching, pushing, now_s=now_s
+        )
+        self._pattern_delivering = PatternDelivering(
+            session, self._delivering, pattern_fetching, pushing, now_s=now_s
+        )
 
     def begin_again(self, stored: Mapping[str, bytes]) -> None:
         """Drop what is not in the stored state: messages in hand are redelivered, marked."""
@@ -98,7 +132,7 @@ class SubscriberEngine:
 
     def subscribe(self, topic: str, asked: Asked, *, push: bool) -> Conversation[int]:
         """Begin or resume a subscription; return its cursor."""
-        if self.groups.of(topic) is not None:
+        if topic in self.groups.members:
             raise UsageError(f"topic {topic!r}: a member of a group; unsubscribe first")
         subscription = self.session.inbox.add(topic)
         subscription.drop_fetched()  # messages in hand stay in hand, if this is refused
@@ -109,7 +143,7 @@ class SubscriberEngine:
 
     def is_member(self, topic: Topics) -> bool:
         """Whether a topic is read as a member of a group."""
-        return isinstance(topic, str) and self.groups.of(topic) is not None
+        return isinstance(topic, str) and topic in self.groups.members
 
     def is_to_be_pushed(self, topic: Topics) -> TypeGuard[str]:
         """Whether handlers of several topics need the pushes of this one, and push is not on."""
@@ -125,14 +159,14 @@ class SubscriberEngine:
             NotSubscribedError: a pattern that is not subscribed to.
         """
         if isinstance(topic, Pattern):
-            self.patterns.of(topic)
+            self._patterns.of(topic)
         elif self.is_member(names.exact(topic)) and push:
             raise UsageError(f"topic {topic!r}: the messages of a group are not pushed")
         self.pushing.use(topic, push)
 
     def match(self, asked: AskedPattern, start: Start | None, *, push: bool) -> Conversation[int]:
         """Begin or resume a pattern; return how many topics it matches now."""
-        topics = yield from self.patterns.subscribe(asked, start)
+        topics = yield from self._patterns.subscribe(asked, start)
         self.pushing.use(asked.pattern, push)
         return topics
 
@@ -145,14 +179,14 @@ class SubscriberEngine:
     def unsubscribe(self, topic: Topics, *, ends_group: bool = False) -> Conversation[None]:
         """End a subscription, the membership of a group, or a pattern with its subscriptions."""
         if isinstance(topic, Pattern):
-            yield from self.patterns.unsubscribe(topic, self.tell_before_end)
+            yield from self._patterns.unsubscribe(topic, self.tell_before_end)
             self.pushing.use(topic, False)
             return
         topic = names.exact(topic)
-        if self.groups.of(topic) is not None:
+        if topic in self.groups.members:
             yield from self.groups.leave(topic, ends_group=ends_group)
             return
-        pattern = self.patterns.covering(topic)
+        pattern = self._patterns.covering(topic)
         if pattern is not None:
             raise UsageError(f"topic {topic!r} is of the pattern {pattern}; unsubscribe that")
         if ends_group:
@@ -173,8 +207,13 @@ class SubscriberEngine:
         again, unmarked, if a later subscription began before it. A GET leaves what is in hand
         counted as delivered; an ACK says that nothing is.
         """
-        if not subscription.leaves_a_cursor():
-            return
+        if (
+            not subscription.is_subscribed
+            or subscription.is_clean
+            or subscription.place.terms.qos == 0
+            or (subscription.confirmation and not subscription.is_to_be_told(ahead=False))
+        ):
+            return  # the proxy remembers no cursor, or has ours
         try:
             if subscription.in_hand is None:
                 yield from self._requests.acknowledge(subscription)
@@ -183,25 +222,46 @@ class SubscriberEngine:
         except (LogChangedError, NotSubscribedError):
             pass  # there is no cursor that it could remember
 
+    # Messages.
+
+    def _delivers(self, topic: Topics) -> tuple[Delivers[Any], Holder]:
+        """What delivers the messages of a topic, of its group, or of a pattern; and its state."""
+        if isinstance(topic, Pattern):
+            return self._pattern_delivering, self._patterns.of(topic)
+        member = self.groups.members.get(topic)
+        if member is not None:
+            return self.groups, member
+        return self._delivering, self.session.inbox.of(topic)
+
+    def holder(self, topic: Topics) -> Holder:
+        """What has the messages of a topic, of its group, or of a pattern."""
+        return self._delivers(topic)[1]
+
+    def get(
+        self, topic: Topics, messages_max: int, timeout_s: float
+    ) -> Conversation[list[Message]]:
+        """Settle the messages in hand, and deliver the next ones."""
+        delivers, holder = self._delivers(topic)
+        return delivers.get(holder, messages_max, timeout_s)
+
+    def take(self, topic: Topics, timeout_s: float) -> Conversation[Running | list[Message]]:
+        """Settle the messages in hand, and let a loop take the next ones."""
+        delivers, holder = self._delivers(topic)
+        return delivers.take(holder, timeout_s)
+
     def acknowledge(self, topic: Topics) -> Conversation[None]:
         """Settle the messages in hand; return when the proxy has stored it."""
-        if isinstance(topic, Pattern):
-            one = self.patterns.of(topic)
-            if one.current is not None:
-                one.current.is_kept = False
-                yield from self._delivering.settle(one.current)
-            yield from self.patterns.save(one)
-            for moved in list(one.moved):
-                yield from self.acknowledge(moved)
+        delivers, holder = self._delivers(topic)
+        return delivers.acknowledge(holder)
+
+    def record(self, topic: Topics, note: bytes) -> Conversation[None]:
+        """Write durably that the messages in hand are processed, in one step with the note."""
+        inbox = self.session.inbox
+        if isinstance(topic, Pattern) and topic not in inbox.patterns:  # it was unsubscribed
+            yield Save(inbox.write_note(note), True)
             return
-        member = self.groups.of(topic)
-        if member is not None:
-            yield from self.groups.acknowledge(member)
-            return
-        subscription = self.session.inbox.of(topic)
-        subscription.is_kept = False
-        yield from self._delivering.settle(subscription)
-        yield from self._requests.acknowledge(subscription)
+        delivers, holder = self._delivers(topic)
+        yield from delivers.record(holder, note)
 
     def keep_alive(self) -> Conversation[None]:
         """Renew the lease of every subscription, and of what is in hand of groups."""
@@ -211,184 +271,54 @@ class SubscriberEngine:
                 yield from self._requests.acknowledge(self.session.inbox.of(topic))
                 return  # the proxy counts the silence of a client, not of a topic
 
-    def record(self, topic: Topics, note: bytes) -> Conversation[None]:
-        """Write that the messages in hand are processed, and the note, in one step."""
-        inbox = self.session.inbox
-        if isinstance(topic, Pattern):
-            one = inbox.patterns.get(topic)  # None: it was unsubscribed
-            if one is not None:
-                yield from self.patterns.save(one)
-            topic = one.current.topic if one is not None and one.current is not None else ""
-        if self.groups.of(topic) is not None:  # acknowledged later, so a crash repeats, never loses
-            yield Save(inbox.write_note(note), True)
-            return
-        with self.session.recorder.call("record", topic) as call:
-            subscription = inbox.of(topic)
-            subscription.is_kept = False
-            yield from self._delivering.settle(subscription)
-            # The output goes with it, so it is durable at any level.
-            yield from self.session.save(subscription, durable=True, also=inbox.write_note(note))
-            if subscription.is_subscribed:
-                call.ok(epoch=inbox.epoch, cursor=subscription.place.cursor)
-
-    # Messages.
-
-    def get_of(
-        self, topic: Topics, messages_max: int, timeout_s: float
-    ) -> Conversation[list[Message]]:
-        """The next messages of a topic, by a group or by a subscription of its own."""
-        if isinstance(topic, Pattern):
-            return self._get_of_pattern(topic, messages_max, timeout_s)
-        member = self.groups.of(topic)
-        if member is not None:
-            return self.groups.get(member, messages_max, timeout_s)
-        return self._delivering.get(self.session.inbox.of(topic), messages_max, timeout_s)
-
-    def _get_of_pattern(
-        self, pattern: Pattern, messages_max: int, timeout_s: float
-    ) -> Conversation[list[Message]]:
-        """The next messages of one topic of a pattern that fulfil its condition."""
-        deadline_s = self._now_s() + timeout_s
-        while True:
-            left_s = max(deadline_s - self._now_s(), 0.0)
-            found = yield from self._next_of(pattern, left_s)
-            if found is None:
-                return []
-            messages = yield from self._delivering.get(found, messages_max, 0.0)
-            matches = self.patterns.of(pattern).matches
-            wanted = [one for one in messages if matches is None or matches(one)]
-            if wanted:
-                return wanted
-
-    def _next_of(
-        self, pattern: Pattern, timeout_s: float, *, loops: bool = False
-    ) -> Conversation[Subscription | None]:
-        """Settle what is in hand of a pattern, and wait for messages of one of its topics."""
-        one = self.patterns.of(pattern)
-        current = one.current
-        if current is not None:
-            yield from self._delivering.settle(current)
-            self.session.save_with_next(current)
-        return (yield from self.patterns.next(one, timeout_s, loops=loops))
-
-    def _take_of_pattern(
-        self, pattern: Pattern, timeout_s: float
-    ) -> Conversation[Running | list[Message]]:
-        one, deadline_s = self.patterns.of(pattern), self._now_s() + timeout_s
-        while True:
-            left_s = max(deadline_s - self._now_s(), 0.0)
-            found = yield from self._next_of(pattern, left_s, loops=True)
-            if found is None:
-                return []
-            run = yield from begin_run(self.session, one)
-            messages = [] if run else (yield from self._delivering.get(found, 1, 0.0))
-            if run or messages:
-                return run or messages
-
-    def take_of(self, topic: Topics, timeout_s: float) -> Conversation[Running | list[Message]]:
-        """The next messages of a topic, for a loop."""
-        if isinstance(topic, Pattern):
-            return (yield from self._take_of_pattern(topic, timeout_s))
-        member = self.groups.of(topic)
-        if member is not None:
-            return (yield from self.groups.take(member, timeout_s))
-        return (yield from self._delivering.take(self.session.inbox.of(topic), timeout_s))
-
     def wait_any(self, topics: Sequence[Topics], timeout_s: float) -> Conversation[Topics | None]:
         """Settle the messages in hand of each, and wait until one has messages to deliver.
 
         Returns:
             The first one that has some; None if the time is over.
         """
-        holders = {topic: self.holder_of(topic) for topic in topics}
-        subscriptions = [one for one in holders.values() if isinstance(one, Subscription)]
+        found = [(topic, *self._delivers(topic)) for topic in topics]
         deadline_s = self._now_s() + timeout_s
-        for subscription in subscriptions:
-            yield from self._delivering.settle(subscription)
-            yield from self.session.save(subscription)
-        for one in [one for one in holders.values() if isinstance(one, PatternSubscription)]:
-            if one.current is not None:
-                yield from self._delivering.settle(one.current)
-            yield from save_all(unwritten(self.session, one), durable=False)
-        if len(topics) == 1:
-            yield from self._wait(holders[topics[0]], timeout_s)
-            return topics[0] if self.has_next(topics[0]) else None
+        for _, delivers, holder in found:
+            yield from delivers.come_back(holder)
+        if len(found) == 1:
+            topic, delivers, holder = found[0]
+            yield from delivers.find(holder, timeout_s)
+            return topic if holder.has_next else None
         empty = 0
         while True:
-            for topic, holder in holders.items():
-                yield from self._look(holder)
-                if self.has_next(topic):
+            for topic, delivers, holder in found:
+                yield from delivers.find(holder, 0.0, asks=False)
+                if holder.has_next:
                     return topic
             left_s = deadline_s - self._now_s()
             if left_s <= 0:
                 return None
             empty += 1
-            pushed = [one.pushes for one in holders.values() if not isinstance(one, Membership)]
+            pushed = [None if isinstance(one, Membership) else one.pushes for *_, one in found]
             waited = [one for one in pushed if one is not None]
-            if len(waited) == len(holders):
+            if len(waited) == len(found):
                 yield from self.pushing.wait(waited, left_s)
             else:
                 yield Pause(min(poll_pause_s(empty), left_s))
-
-    def _wait(self, holder: Holder, timeout_s: float) -> Conversation[None]:
-        """Wait until there is something to deliver."""
-        if isinstance(holder, PatternSubscription):
-            yield from self.patterns.next(holder, timeout_s, loops=True)
-            return
-        if isinstance(holder, Membership):
-            yield from self.groups.get(holder, 0, timeout_s, loops=True)
-            return
-        with self.session.recorder.call("get", holder.topic) as call:
-            yield from self._delivering.find(holder, call, holder.pace.ahead, timeout_s)
-
-    def _look(self, holder: Holder) -> Conversation[None]:
-        """Find what is there now; of a subscription that is pushed, without asking the proxy."""
-        if isinstance(holder, PatternSubscription):
-            yield from self.patterns.next(holder, 0.0, loops=True, asks=False)
-            return
-        if isinstance(holder, Membership):
-            yield from self.groups.get(holder, 0, 0.0, loops=True)
-            return
-        with self.session.recorder.call("get", holder.topic) as call:
-            if not holder.fetched:
-                holder.pace.look_ahead(self._now_s())
-            wanted = holder.pace.ahead
-            yield from self._dead_letters.bury(holder)
-            if not holder.has_next:
-                yield from self._fetching.look(holder, call, wanted, 0, asks=False)
-
-    def has_next(self, topic: Topics) -> bool:
-        """Whether messages are here that can be delivered."""
-        if isinstance(topic, Pattern):
-            return self.patterns.of(topic).next() is not None
-        return self.holder(topic).has_next
-
-    def condition(self, topic: Topics) -> Condition | None:
-        """What a message must fulfil to be delivered; None: nothing."""
-        return self.patterns.of(topic).matches if isinstance(topic, Pattern) else None
-
-    def holder_of(self, topic: Topics) -> Holder:
-        """What a loop over a topic gives its run back to."""
-        return self.patterns.of(topic) if isinstance(topic, Pattern) else self.holder(topic)
-
-    def holder(self, topic: str) -> Subscription | Membership:
-        """The membership of a group, or the subscription, to a topic."""
-        return self.groups.of(topic) or self.session.inbox.of(topic)
 
     def record_taken(self, message: Message) -> None:
         """Record that a loop takes a message of its run."""
         with self.session.recorder.call("get", message.topic) as call:
             call.ok(epoch=self.session.inbox.epoch, messages=(seen(message),))
 
-    def reject_of(self, message: Message, reason: str) -> Conversation[int]:
+    def reject(self, message: Message, reason: str) -> Conversation[int]:
         """Reject a message in hand; return the offset of its dead letter."""
         try:
             check_reason(reason)
             check_may_die(message.topic)
-            if self.groups.of(message.topic) is not None:
-                return (yield from self.groups.reject(message, reason))
             subscription = self.session.inbox.of(message.topic)
-            return (yield from self.reject(subscription, message, reason))
+            member = self.groups.members.get(message.topic)
+            is_held = subscription.letter is not None or subscription.has_in_hand(message)
+            # A pattern may have the topic of a group, too.
+            if member is not None and (message.offset in member.in_hand or not is_held):
+                return (yield from self.groups.reject(message, reason))
+            return (yield from self._dead_letters.reject(subscription, message, reason))
         except PubSubError:
             self.keep(message)
             raise
@@ -413,25 +343,6 @@ class SubscriberEngine:
             self.keep(message)
             raise
 
-    def reject(
-        self, subscription: Subscription, message: Message, reason: str
-    ) -> Conversation[int]:
-        """Reject a message in hand; return the offset of its dead letter."""
-        letter = subscription.letter
-        if letter is not None:
-            offset = yield from self._dead_letters.finish(subscription)
-            if letter.message == message:
-                return offset
-        last = subscription.in_hand
-        if last is None or not subscription.place.cursor <= message.offset <= last.offset:
-            raise UsageError(
-                f"message {message.message_id} at offset {message.offset} of "
-                f"{subscription.topic!r} is not in hand: only what the last get gave can be "
-                "rejected"
-            )
-        yield from self._dead_letters.begin(subscription, message, reason)
-        return (yield from self._dead_letters.finish(subscription))
-
     def leave(self, *, tells_ahead: bool) -> Conversation[None]:
         """Settle the messages in hand, send the cursors that the proxy does not know, and leave.
 
@@ -441,12 +352,11 @@ class SubscriberEngine:
         subscriptions = list(self.session.inbox.subscriptions.values())
         for subscription in subscriptions:
             if subscription.in_hand is not None or subscription.letter is not None:
-                yield from self._delivering.settle(subscription)
-                yield from self.session.save(subscription)
+                yield from self._delivering.come_back(subscription)
         for subscription in [one for one in subscriptions if one.is_to_be_told(ahead=tells_ahead)]:
             yield from self._requests.acknowledge(subscription)
         clean = [one for one in self.session.inbox.patterns.values() if one.is_clean]
         if (yield from self._subscribing.bye(also=bool(clean))):
             for one in clean:
-                yield from self.patterns.ended(one)
+                yield from self._patterns.ended(one)
         yield from self.groups.leave_all()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from reliable_pubsub.common.core.batch import Message
-from reliable_pubsub.common.core.conversation import Conversation, Pause
+from reliable_pubsub.common.core.conversation import Conversation, Pause, Save
 from reliable_pubsub.common.core.errors import (
     LeaseLostError,
     LostError,
@@ -47,7 +47,7 @@ from .subscription import Running
 
 
 class Groups:
-    """The groups in which one subscriber is a member."""
+    """The groups in which one subscriber is a member. Implements `Delivers`."""
 
     new_membership = Membership
 
@@ -66,18 +66,14 @@ class Groups:
         """
         self._session = session
         self._now_s = now_s
-        self._members: dict[str, Membership] = {}
+        self.members: dict[str, Membership] = {}  # by topic
         self._requests = GroupRequests(
             session, now_s=now_s, on_log_changed=on_log_changed, ended=self._ended
         )
 
-    def of(self, topic: str) -> Membership | None:
-        """The membership in a group of a topic; None: a plain subscription, or none."""
-        return self._members.get(topic)
-
     def is_in(self, topic: str, group: str) -> bool:
         """Whether this client is a member of this group."""
-        member = self._members.get(topic)
+        member = self.members.get(topic)
         return member is not None and member.asked.group == group
 
     def held(self, message: Message) -> Membership:
@@ -87,7 +83,7 @@ class Groups:
             UsageError: it is not in hand, or of no group.
             LeaseLostError: it was, and the proxy has given it to others.
         """
-        member = self._members.get(message.topic)
+        member = self.members.get(message.topic)
         if member is None:
             raise UsageError(
                 f"this client is in no group of topic {message.topic!r}, and only a group settles "
@@ -106,23 +102,23 @@ class Groups:
 
     def _asked_before(self, message: Message, how: How) -> Membership | None:
         """The membership that has this outcome on its way; its answer did not come yet."""
-        member = self._members.get(message.topic)
+        member = self.members.get(message.topic)
         return member if member is not None and member.has_on_its_way(message, how) else None
 
     def _ended(self, topic: str) -> None:
         """The group of a topic has ended."""
-        self._members.pop(topic, None)
+        self.members.pop(topic, None)
 
     def begin_again(self) -> None:
         """Drop what is in hand: it comes again, marked."""
-        for member in self._members.values():
+        for member in self.members.values():
             member.drop()
 
     # Members come and go.
 
     def join(self, topic: str, asked: JoinTerms) -> Conversation[int]:
         """Become a member; return the cursor of the group."""
-        member = self._members.get(topic)
+        member = self.members.get(topic)
         if member is not None and member.asked.group != asked.group:
             raise UsageError(
                 f"topic {topic!r}: a member of {member.asked.group!r} cannot be one of "
@@ -133,24 +129,24 @@ class Groups:
         member.asked = asked
         cursor = yield from self._requests.join(member, is_new=True)
         self._tell_lost(member, *member.take_vain())
-        self._members[topic] = member
+        self.members[topic] = member
         return cursor
 
     def leave(self, topic: str, *, ends_group: bool) -> Conversation[None]:
         """Settle what is in hand, give the rest back, and leave the group."""
-        session, member = self._session, self._members[topic]
+        session, member = self._session, self.members[topic]
         member.come_back()
         member.give_back_ahead()
         if (member.has_noted or member.pending) and member.generation is not None:
             yield from self._tell(member)
         with session.recorder.call("unsubscribe", topic) as call:
             yield from self._requests.leave(member, call, ends_group=ends_group)
-            del self._members[topic]
+            del self.members[topic]
             call.ok(epoch=session.inbox.epoch, group=member.asked.group)
 
     def leave_all(self) -> Conversation[None]:
         """Leave every group, at the end of the process."""
-        for topic in list(self._members):
+        for topic in list(self.members):
             if self._session.connected:
                 yield from self.leave(topic, ends_group=False)
 
@@ -208,6 +204,12 @@ class Groups:
         member.give_to_loop(found)
         until_s = member.until_s
         return member.begin_run(lambda: self._now_s() >= until_s)
+
+    def find(
+        self, member: Membership, timeout_s: float, *, asks: bool = True
+    ) -> Conversation[None]:
+        """Count what is in hand as processed, and wait until a loop can take the next messages."""
+        yield from self.get(member, 0, timeout_s, loops=True)
 
     def _wait_s(self, member: Membership, left_s: float) -> float:
         """How long the proxy may hold the answer: the lease counts from the sending on."""
@@ -285,14 +287,23 @@ class Groups:
             member.note(message, how, delay_ms)
             yield from self._tell(member, raises=True)
 
+    def come_back(self, member: Membership) -> Conversation[None]:
+        """Count what is in hand as processed; the next request tells it."""
+        yield from ()
+        member.come_back()
+
     def acknowledge(self, member: Membership) -> Conversation[None]:
         """Settle everything in hand durably."""
         member.come_back()
         yield from self._tell(member, raises=True)
 
+    def record(self, member: Membership, note: bytes) -> Conversation[None]:
+        """Write the note; what is in hand is acknowledged later: a crash repeats, never loses."""
+        yield Save(self._session.inbox.write_note(note), True)
+
     def keep_alive(self) -> Conversation[None]:
         """Extend the lease of everything in hand."""
-        for member in self._members.values():
+        for member in self.members.values():
             if member.in_hand:
                 extended = outcomes_of(member.in_hand.values(), "extend")
                 yield from self._tell(member, extended, raises=True)
@@ -302,7 +313,7 @@ class Groups:
 
         If it has no answer yet, the next call finishes it.
         """
-        member = self._members.get(message.topic)
+        member = self.members.get(message.topic)
         if member is None or member.in_hand.get(message.offset) != message:
             return
         if member.has_on_its_way(message, "reject"):
@@ -312,7 +323,7 @@ class Groups:
 
     def keep_all(self) -> None:
         """Keep everything in hand."""
-        for member in self._members.values():
+        for member in self.members.values():
             for message in list(member.in_hand.values()):
                 self.keep(message)
 
@@ -338,7 +349,7 @@ class Groups:
         Args:
             pause_s: before it comes again; None: it has used up its retries.
         """
-        member = self._members.get(message.topic)
+        member = self.members.get(message.topic)
         if member is None or member.in_hand.get(message.offset) != message:
             return
         try:

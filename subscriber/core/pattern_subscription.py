@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -83,6 +83,19 @@ class PatternSubscription:
         name = f"{PATTERN}{self.pattern.kind}:{self.pattern.text}"
         return {name: None if ends else _encode(self.asked)}
 
+    def unwritten(self, known: Mapping[str, Subscription]) -> dict[str, Subscription]:
+        """What is not written as it is; before the first run also what other processes took.
+
+        Args:
+            known: all subscriptions.
+        """
+        some = self.moved
+        if self.slot is None:
+            some = {
+                topic: each for topic, each in known.items() if each.run_slot is not None
+            } | some
+        return {topic: each for topic, each in some.items() if not each.is_saved}
+
     def end_run(self, _messages: list[Message]) -> None:
         """Settle the messages that a loop took, but the last; that one is in hand."""
         for each, run in self.parts:
@@ -97,6 +110,11 @@ class PatternSubscription:
             self.current = None
         self.moved = {topic: each for topic, each in self.moved.items() if each.is_subscribed}
         self.ready = deque(each for each in self.ready if each.is_subscribed)
+
+    @property
+    def has_next(self) -> bool:
+        """Whether a message can be delivered."""
+        return self.next() is not None
 
     def next(self) -> Subscription | None:
         """The subscription whose messages are next."""

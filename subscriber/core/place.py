@@ -7,6 +7,11 @@ count, so the place has that too. Each method returns a new place; places are im
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import Final, NamedTuple
+
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
@@ -14,6 +19,8 @@ from reliable_pubsub.common.core.answers import SubAck
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import LogChangedError
 from reliable_pubsub.common.core.message_base import Terms
+
+RUN_BATCHES_MAX: Final = 100  # their ends and timestamps are in the row
 
 
 class Run(Struct, frozen=True, array_like=True):
@@ -202,6 +209,24 @@ class Place(Struct, frozen=True):
             f"acknowledged, and the log of the proxy ends at {end}: it was set back to an older "
             "copy. To go on without them, use --on-log-changed adopt"
         )
+
+
+class Batches(NamedTuple):
+    """Messages for a run, with the end and the timestamp of each of their batches."""
+
+    messages: list[Message]
+    ends: tuple[tuple[int, int], ...]
+
+
+def run_batches(fetched: Iterable[Message]) -> Batches:
+    """The first of these messages, as many as one run may have."""
+    messages, taken = list(fetched), 0
+    ends: list[tuple[int, int]] = []
+    while taken < len(messages) and len(ends) < RUN_BATCHES_MAX:
+        timestamp_ns = messages[taken].timestamp_ns  # all messages of a batch have it
+        taken = bisect_right(messages, timestamp_ns, taken, key=attrgetter("timestamp_ns"))
+        ends.append((messages[taken - 1].offset + 1, timestamp_ns))
+    return Batches(messages[:taken], tuple(ends))
 
 
 def marked(place: Place, messages: list[Message]) -> list[Message]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from reliable_pubsub.common.core.conversation import Conversation, Save
@@ -100,6 +100,22 @@ class SubscriberSession(ClientSession):
             subscription.written(durable=durable)
             if other is not None:
                 other.written(durable=durable)
+
+    def save_all(
+        self,
+        some: Collection[Subscription],
+        *,
+        durable: bool,
+        also: Mapping[str, bytes | None] | None = None,
+    ) -> Conversation[None]:
+        """Write these places in one step, changed or not, and with `also`."""
+        changes = dict(also or {})
+        for each in some:
+            changes |= each.row()
+        if changes:
+            yield Save(changes, durable)
+            for each in some:
+                each.written(durable=durable)
 
     def save_with_next(self, subscription: Subscription) -> None:
         """Write a place in one step with the next one; that is before anything is delivered."""

@@ -21,8 +21,8 @@ from reliable_pubsub.common.core.start import LastReceived, Now, Position, at_of
 
 from .engine import SubscriberEngine
 from .membership import JoinTerms
+from .pattern_subscribing import check_pattern
 from .pattern_subscription import AskedPattern, condition_of
-from .patterns import check_pattern
 from .subscribing import Asked, lease_ms_of
 
 GROUP_LEASE_MS = 30_000  # default

@@ -6,22 +6,21 @@ has the tables of what may happen in each.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
 from math import inf
-from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec import Struct
 
 from reliable_pubsub.common.core.answers import SubAck
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.marks import Marks
 
 from .pace import Pace
-from .place import Place
+from .place import Batches, Place, run_batches
 from .push_queue import PushQueue, Standing
 from .qos0_queue import QoS0Queue
 from .states import TO_PROGRAM, TO_PROXY, Event, ToProgram, ToProxy
@@ -31,19 +30,15 @@ Changes = dict[str, bytes | None]
 TOPIC: Final = "topic:"  # prefix of the names of rows
 AHEAD_MIN: Final = 10  # messages that a loop fetches at once; see `Pace`
 AHEAD_MAX: Final = 1_000
-RUN_BATCHES_MAX: Final = 100  # their ends and timestamps are in the row
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class Confirmation:
+class Confirmation(Struct):
     """What the running proxy knows of a subscription."""
 
-    __slots__ = ("boot", "generation", "told")
-
-    def __init__(self, generation: int, boot: str, told: int) -> None:
-        self.generation = generation
-        self.boot = boot  # which start of the proxy
-        self.told = told  # the cursor that it knows
+    generation: int
+    boot: str  # which start of the proxy
+    told: int  # the cursor that it knows
 
 
 class Letter(NamedTuple):
@@ -65,13 +60,6 @@ class Running(NamedTuple):
     slot: int
     first: int
     over: Callable[[], bool] | None = None  # of a group: whether the lease has ended
-
-
-class Batches(NamedTuple):
-    """Messages for a run, with the end and the timestamp of each of their batches."""
-
-    messages: list[Message]
-    ends: tuple[tuple[int, int], ...]
 
 
 class _WithProgram(NamedTuple):
@@ -192,12 +180,6 @@ class Subscription:
         place = self.place
         return Standing(place.log, confirmation.boot, place.cursor, confirmation.told, heard_s)
 
-    def leaves_a_cursor(self) -> bool:
-        """Whether the proxy, if it ended the subscription now, might remember an older cursor."""
-        if not self.is_subscribed or self.is_clean or self.place.terms.qos == 0:
-            return False
-        return self.confirmation is None or self.place.cursor > self.confirmation.told
-
     def confirmed(self, reply: SubAck, *, is_new: bool) -> None:
         """The proxy has confirmed the subscription; its place was taken already.
 
@@ -248,6 +230,11 @@ class Subscription:
         """The last delivered message that is not acknowledged, unless it is rejected."""
         return self._with_program.last
 
+    def has_in_hand(self, message: Message) -> bool:
+        """Whether the program has a message and it is neither acknowledged nor rejected."""
+        last = self.in_hand
+        return last is not None and self.place.cursor <= message.offset <= last.offset
+
     @property
     def letter(self) -> Letter | None:
         """The pending dead letter."""
@@ -279,17 +266,7 @@ class Subscription:
         self.slot ^= 1  # the mark of the run before this one counts until the row is written
         run = Running([], marks, self.slot, number << 32)
         marks[self.slot] = run.first
-        return self.join_run(run, self.next_batches())
-
-    def next_batches(self) -> Batches:
-        """The fetched messages that a run may have, and the end and timestamp of each batch."""
-        messages, taken = list(self.fetched), 0
-        ends: list[tuple[int, int]] = []
-        while taken < len(messages) and len(ends) < RUN_BATCHES_MAX:
-            timestamp_ns = messages[taken].timestamp_ns  # all messages of a batch have it
-            taken = bisect_right(messages, timestamp_ns, taken, key=attrgetter("timestamp_ns"))
-            ends.append((messages[taken - 1].offset + 1, timestamp_ns))
-        return Batches(messages[:taken], tuple(ends))
+        return self.join_run(run, run_batches(self.fetched))
 
     def join_run(
         self, whole: Running, batches: Batches, *, skip: int = 0, total: int = 0
@@ -345,8 +322,7 @@ class Subscription:
 
     def keep(self, message: Message) -> None:
         """A rejection failed: the next `get` does not count its message as processed."""
-        last = self.in_hand
-        if last is not None and self.place.cursor <= message.offset <= last.offset:
+        if self.has_in_hand(message):
             self.is_kept = True
 
     def letter_stored(self) -> None:
@@ -369,14 +345,6 @@ class Subscription:
         self.refused_letter = None
         self.is_kept = False
 
-    def _happens_at_program(
-        self,
-        event: Event,
-        *,
-        last: Message | None = None,
-        lost_end: int = 0,
-        letter: Letter | None = None,
-        run: Running | None = None,
-    ) -> None:
+    def _happens_at_program(self, event: Event, **data: Any) -> None:
         state = TO_PROGRAM[self._with_program.state][event]
-        self._with_program = _WithProgram(state, last, lost_end, letter, run)
+        self._with_program = _WithProgram(state, **data)

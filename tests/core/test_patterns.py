@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from reliable_pubsub.common.core.answers import Limit, PutAck
+from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import (
     InvalidPatternError,
     LimitError,
@@ -224,6 +225,43 @@ class TestASubscriptionByPattern:
         subscriber.reject(message, "it cannot be read")
 
         assert all_of(subscriber, glob("sensor/*")) == []
+
+
+class TestATopicOfAPatternAndOfAGroup:
+    def house(self, disk: Disk | None = None) -> tuple[Link, Subscriber, list[Message]]:
+        """What a member of a group has in hand by a pattern with the group's topic."""
+        link = Link(a_broker())
+        publisher, subscriber = a_publisher(link), a_subscriber(link, disk)
+        subscriber.subscribe("sensor/1/heat", group="g")
+        subscriber.subscribe(match=HEAT)
+        publisher.put_many("sensor/1/heat", [b"1", b"2"])
+        return link, subscriber, subscriber.get(HEAT, max_messages=2)
+
+    def test_is_acknowledged_by_the_pattern_that_has_delivered_it(self) -> None:
+        link, subscriber, _ = self.house()
+
+        subscriber.acknowledge(HEAT)
+
+        assert link.proxy.state.topics["sensor/1/heat"].subscriptions["s"].cursor == 2
+
+    def test_is_recorded_as_processed_with_the_note(self) -> None:
+        """Else a crash would write its output lines twice."""
+        disk = Disk()
+        link, subscriber, _ = self.house(disk)
+
+        subscriber.record(HEAT, b"two lines")
+
+        disk.lose_power()
+        again = a_subscriber(link, disk)
+        assert (again.note, again.get(HEAT)) == (b"two lines", [])
+
+    def test_is_rejected_by_the_pattern_that_has_delivered_it(self) -> None:
+        link, subscriber, (first, _) = self.house()
+
+        subscriber.reject(first, "it cannot be read")
+
+        assert link.proxy.state.topics["sensor/1/heat"].subscriptions["s"].cursor == 1
+        assert [one.offset for one in subscriber.get("sensor/1/heat", max_messages=2)] == [0, 1]
 
 
 class TestASubscriberWithAPattern:

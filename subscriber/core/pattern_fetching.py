@@ -1,232 +1,60 @@
-"""Subscriptions by pattern: MATCH begins and ends them, FETCH reads all their topics. Pure.
+"""FETCH: reads all topics of a pattern with one request. Pure.
 
-Each topic is an ordinary subscription here, too, with its own place. FETCH shows what several
-topics have at the cursors that the proxy knows. A topic for which that is not what this client
-stands at, or of which something else is to be said, is asked for by its own SUB and GET.
+It shows what several topics have at the cursors that the proxy knows. A topic for which that is not
+what this client stands at, or of which something else is to be said, is asked for by its own SUB
+and GET.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
 from math import inf
 
 from msgspec import UNSET
-from msgspec.structs import replace
 
 from reliable_pubsub.common.core.answers import AnyReply, NotSub, SubAck
-from reliable_pubsub.common.core.conversation import Conversation, Pause, Save
-from reliable_pubsub.common.core.errors import LogChangedError, NotSubscribedError, UsageError
+from reliable_pubsub.common.core.conversation import Conversation
+from reliable_pubsub.common.core.errors import LogChangedError
 from reliable_pubsub.common.core.limits import (
     BODY_BYTES_MAX,
     FETCH_BATCHES_MAX,
     FETCH_TOPICS_MAX,
 )
 from reliable_pubsub.common.core.message_base import Start, Terms
-from reliable_pubsub.common.core.pattern import Pattern
-from reliable_pubsub.common.core.pattern_messages import (
-    Fetch,
-    Fetched,
-    FetchedTopic,
-    Match,
-    Matched,
-    Told,
-)
-from reliable_pubsub.common.core.recorder import Call
-from reliable_pubsub.common.core.retry import poll_pause_s
-from reliable_pubsub.relay.core.pattern import Kinds, is_of
+from reliable_pubsub.common.core.pattern_messages import Fetch, Fetched, FetchedTopic, Told
 
 from .fetching import Fetching
-from .pattern_pushes import PatternPushes
-from .pattern_run import save_all, unwritten
-from .pattern_subscription import FETCHED_MAX, AskedPattern, PatternSubscription
+from .pattern_subscribing import PatternSubscribing, in_words
+from .pattern_subscription import FETCHED_MAX, PatternSubscription
 from .place import Place
 from .pushing import Pushing
 from .session import SubscriberSession
 from .subscribing import Asked, Subscribing
-from .subscription import Changes, Subscription
-
-_kinds = Kinds()
+from .subscription import Subscription
 
 
-class Patterns:
-    """The patterns of one subscriber."""
+class PatternFetching:
+    """Fetches what comes next of the patterns of one subscriber."""
 
     def __init__(
         self,
         session: SubscriberSession,
         subscribing: Subscribing,
+        patterns: PatternSubscribing,
         fetching: Fetching,
         pushing: Pushing,
         *,
         now_s: Callable[[], float],
     ) -> None:
+        """Nothing is fetched."""
         self._session = session
         self._subscribing = subscribing
+        self._patterns = patterns
         self._fetching = fetching
         self._pushing = pushing
         self._now_s = now_s
 
-    def of(self, pattern: Pattern) -> PatternSubscription:
-        """A pattern that is subscribed to.
-
-        Raises:
-            NotSubscribedError: it is not.
-        """
-        one = self._session.inbox.patterns.get(pattern)
-        if one is None:
-            client = self._session.client
-            raise NotSubscribedError(f"{client!r} has no pattern {pattern}; subscribe")
-        return one
-
-    def covering(self, topic: str) -> Pattern | None:
-        """A pattern that a topic is of."""
-        return next((one for one in self._session.inbox.patterns if is_of(one, topic)), None)
-
-    def subscribe(self, asked: AskedPattern, start: Start | None) -> Conversation[int]:
-        """Begin a pattern, or resume it; return how many topics it matches now."""
-        ending = self._clean(asked.pattern) if asked.terms.session == "clean" else []
-        with ExitStack() as stack:
-            self._ending_calls(stack, ending)  # of unknown outcome: they begin again
-            yield from self._give_up(ending, {})
-            call = stack.enter_context(self._session.recorder.call("match"))
-            reply = yield from self._match(asked, call, start=start)
-            if not isinstance(reply, Matched):
-                self._session.refused(reply)
-            call.ok(epoch=self._session.inbox.epoch)
-        one = self._session.inbox.patterns.get(asked.pattern) or PatternSubscription(asked)
-        one.ask(asked)
-        changes = one.row()
-        if not one.is_clean:  # it has made them persistent
-            for each in self._clean(one.pattern):
-                each.move(replace(each.place, terms=asked.terms))
-                changes |= each.row()
-        yield Save(changes, True)
-        self._session.inbox.patterns[asked.pattern] = one
-        return reply.topics
-
-    def _clean(self, pattern: Pattern) -> list[Subscription]:
-        """The clean subscriptions to topics of a pattern."""
-        known = self._session.inbox.subscriptions.items()
-        mine = [each for topic, each in known if each.is_subscribed and is_of(pattern, topic)]
-        return [each for each in mine if each.is_clean]
-
-    def _ending_calls(self, stack: ExitStack, ending: Sequence[Subscription]) -> list[Call]:
-        """Record that these subscriptions are about to end."""
-        recorder, epoch = self._session.recorder, self._session.inbox.epoch
-        calls = [stack.enter_context(recorder.call("unsubscribe", each.topic)) for each in ending]
-        for call in calls:
-            call.invoke(epoch=epoch)
-        return calls
-
-    def _give_up(self, ending: Sequence[Subscription], changes: Changes) -> Conversation[None]:
-        """Forget the places of subscriptions that end."""
-        for each in ending:
-            each.drop()
-            each.ended()
-            changes |= each.row()
-        for one in self._session.inbox.patterns.values():
-            one.drop_ended()
-        if changes:
-            yield Save(changes, True)
-        for each in ending:
-            each.written(durable=True)
-
-    def ended(self, one: PatternSubscription) -> Conversation[None]:
-        """A clean pattern has ended at the proxy; forget it, and its subscriptions."""
-        yield from self._give_up(self._clean(one.pattern), one.row(ends=True))
-        self._session.inbox.patterns.pop(one.pattern, None)
-        self._pushing.use(one.pattern, False)
-
-    def unsubscribe(
-        self, pattern: Pattern, tell: Callable[[Subscription], Conversation[None]]
-    ) -> Conversation[None]:
-        """End a pattern, and the subscriptions that no other pattern has; also if it has ended.
-
-        Args:
-            tell: sends the cursor of a subscription that is about to end.
-        """
-        inbox = self._session.inbox
-        one = inbox.patterns.get(pattern) or PatternSubscription(AskedPattern(pattern=pattern))
-        others = [other for other in inbox.patterns if other != pattern]
-        ending = [
-            each
-            for topic, each in inbox.subscriptions.items()
-            if each.is_subscribed
-            and is_of(pattern, topic)
-            and not any(is_of(other, topic) for other in others)
-        ]
-        for each in ending:
-            yield from tell(each)
-        with ExitStack() as stack:
-            calls = self._ending_calls(stack, ending)
-            ending_all = stack.enter_context(self._session.recorder.call("unmatch"))
-            reply = yield from self._match(one.asked, ending_all, ends=True)
-            if not isinstance(reply, Matched):
-                self._session.refused(reply)
-            yield from self._give_up(ending, one.row(ends=True))
-            inbox.patterns.pop(pattern, None)
-            for call in (*calls, ending_all):
-                call.ok(epoch=inbox.epoch)
-
-    def _match(
-        self, asked: AskedPattern, call: Call, *, start: Start | None = None, ends: bool = False
-    ) -> Conversation[AnyReply]:
-        def ask() -> Conversation[AnyReply]:
-            head = self._session.control_head()
-            call.invoke(epoch=self._session.inbox.epoch, match=_in_words(asked.pattern))
-            return self._session.asking(
-                Match(**head, match=asked.pattern, start=start, terms=asked.terms, ends=ends)
-            )
-
-        return self._session.asking_as_known(ask)
-
-    def next(
-        self, one: PatternSubscription, timeout_s: float, *, loops: bool = False, asks: bool = True
-    ) -> Conversation[Subscription | None]:
-        """The next subscription with messages; None if the time is over.
-
-        The caller has settled what is in hand.
-
-        Args:
-            loops: fetch as many messages as a loop takes in a short time.
-            asks: if there is no time, pull, even if pushes are waited for.
-
-        Raises:
-            LostError: messages of a topic are lost; the next call continues after them.
-        """
-        deadline_s = self._now_s() + timeout_s
-        asks = asks and timeout_s <= 0
-        empty = 0
-        while (found := one.next()) is None:
-            began_s = self._now_s()
-            left_s = max(deadline_s - began_s, 0.0)
-            if one.pushes is not None and (yield from self._take_pushed(one, asks=asks)):
-                if not one.ready and left_s <= 0:
-                    return None
-                yield from self._listen(one, one.pushes, left_s)
-                continue
-            wait_s = self._wait_s(one, left_s)
-            yield from self.save(one)
-            if loops:
-                one.pace.look_ahead(began_s)
-            yield from self._fetch(one, wait_s, one.pace.ahead if loops else FETCHED_MAX)
-            if not loops:  # else they are written with the run
-                yield from save_all(unwritten(self._session, one), durable=False)
-            if one.ready:
-                continue
-            left_s = deadline_s - self._now_s()
-            if left_s <= 0:
-                return None
-            empty += 1
-            is_held = wait_s and self._now_s() - began_s >= wait_s / 2  # the proxy did wait
-            if one.pushes is None and not is_held:
-                yield Pause(min(poll_pause_s(empty), left_s))
-        one.current = found
-        one.moved[found.topic] = found
-        return found
-
-    def _take_pushed(self, one: PatternSubscription, *, asks: bool) -> Conversation[bool]:
+    def take_pushed(self, one: PatternSubscription, *, asks: bool) -> Conversation[bool]:
         """Take what was pushed; return False if a pull is due.
 
         Args:
@@ -239,22 +67,14 @@ class Patterns:
         one.pace.found(sum(len(each.subscription.fetched) for each in taken or ()), self._now_s())
         return bool(taken) or (taken is not None and not asks)
 
-    def _listen(
-        self, one: PatternSubscription, pushes: PatternPushes, left_s: float
-    ) -> Conversation[None]:
-        """Wait until there is something to take or to pull; processed messages are written then."""
-        if not one.ready:
-            yield from save_all(unwritten(self._session, one), durable=False)
-            yield from self._pushing.wait([pushes], left_s)
-
-    def _wait_s(self, one: PatternSubscription, left_s: float) -> float:
+    def wait_s(self, one: PatternSubscription, left_s: float) -> float:
         """How long the proxy may hold its answer; see `Fetching`. Not where pushes may come."""
         if one.pushes is not None and not self._pushing.is_refused:
             return 0.0
         lease_s = one.asked.terms.lease_ms / 1000 or inf
         return min(left_s, self._session.requester.retry.timeout_s, lease_s / 3)
 
-    def _fetch(
+    def fetch(
         self, one: PatternSubscription, wait_s: float, messages_max: int
     ) -> Conversation[None]:
         """One FETCH: tell cursors, and take what comes."""
@@ -320,7 +140,8 @@ class Patterns:
             and each.place.cursor > max(each.durable_cursor, 0)  # it begins at 0
         ]
         changed = {topic: each for topic, each in some.items() if not each.is_saved}
-        yield from save_all(changed | {each.topic: each for each in ahead}, durable=bool(ahead))
+        both = changed | {each.topic: each for each in ahead}
+        yield from self._session.save_all(both.values(), durable=bool(ahead))
 
     def _forgotten(self, one: PatternSubscription, reply: NotSub) -> Conversation[None]:
         """The proxy does not know the pattern: it was replaced, or set back to an older copy.
@@ -328,7 +149,7 @@ class Patterns:
         Or its session was clean, and has ended.
         """
         if one.is_clean:
-            yield from self.ended(one)
+            yield from self._patterns.ended(one)
             self._session.refused(reply)
         choice = self._subscribing.on_log_changed
         if choice == "stop":
@@ -338,7 +159,7 @@ class Patterns:
                 "and may repeat, `adopt` goes on at their end and may miss"
             )
         start = Start("earliest") if choice == "rewind" else None
-        yield from self.subscribe(one.asked, start)
+        yield from self._patterns.subscribe(one.asked, start)
 
     def _take(
         self, one: PatternSubscription, reply: Fetched, body: bytes
@@ -383,7 +204,7 @@ class Patterns:
         """A topic that is new here: the proxy has begun its subscription at its first message."""
         asked, terms = one.asked, shown.terms or one.asked.terms
         with self._session.recorder.call("subscribe", each.topic) as call:
-            call.invoke(epoch=self._session.inbox.epoch, match=_in_words(asked.pattern))
+            call.invoke(epoch=self._session.inbox.epoch, match=in_words(asked.pattern))
             place = Place(
                 shown.log,
                 0,
@@ -409,22 +230,6 @@ class Patterns:
             yield from self._subscribing.subscribe(each, asked)
         with self._session.recorder.call("get", each.topic) as call:
             yield from self._fetching.look(each, call, FETCHED_MAX, 0.0, asks=True)
-
-
-def check_pattern(pattern: Pattern) -> None:
-    """Check the kind and the text of a pattern.
-
-    Raises:
-        UsageError: an unknown kind.
-        InvalidPatternError: its text cannot be read.
-    """
-    if not _kinds.knows(pattern):
-        raise UsageError(f"patterns are of the kinds exact, prefix, glob, regex: not {pattern}")
-    _kinds.check(pattern)
-
-
-def _in_words(pattern: Pattern) -> str:
-    return f"{pattern.kind} {pattern.text}"
 
 
 def _stands_at(each: Subscription, shown: FetchedTopic, boot: str) -> bool:

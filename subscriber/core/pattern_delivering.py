@@ -1,0 +1,199 @@
+"""Delivers the messages of patterns: settle what is in hand, find the next ones. Pure.
+
+Each topic of a pattern is a subscription. One after the other is the current one, and delivers as
+any other does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.conversation import Conversation, Pause, Save
+from reliable_pubsub.common.core.errors import PubSubError
+from reliable_pubsub.common.core.retry import poll_pause_s
+
+from .delivering import Delivering
+from .pattern_fetching import PatternFetching
+from .pattern_pushes import PatternPushes
+from .pattern_subscription import FETCHED_MAX, Part, PatternSubscription
+from .place import marked, run_batches
+from .pushing import Pushing
+from .session import SubscriberSession
+from .subscription import Running, Subscription
+
+
+class PatternDelivering:
+    """Delivers of the patterns of one subscriber. Implements `Delivers`."""
+
+    def __init__(
+        self,
+        session: SubscriberSession,
+        delivering: Delivering,
+        fetching: PatternFetching,
+        pushing: Pushing,
+        *,
+        now_s: Callable[[], float],
+    ) -> None:
+        """No message is in hand."""
+        self._session = session
+        self._delivering = delivering
+        self._fetching = fetching
+        self._pushing = pushing
+        self._now_s = now_s
+
+    def get(
+        self, one: PatternSubscription, messages_max: int, timeout_s: float
+    ) -> Conversation[list[Message]]:
+        """The next messages of one of its topics that fulfil its condition."""
+        deadline_s = self._now_s() + timeout_s
+        while True:
+            found = yield from self._find(one, max(deadline_s - self._now_s(), 0.0))
+            if found is None:
+                return []
+            messages = yield from self._delivering.get(found, messages_max, 0.0)
+            matches = one.matches
+            wanted = [each for each in messages if matches is None or matches(each)]
+            if wanted:
+                return wanted
+
+    def take(
+        self, one: PatternSubscription, timeout_s: float
+    ) -> Conversation[Running | list[Message]]:
+        """The next messages for a loop, which passes over those that it is not to have."""
+        deadline_s = self._now_s() + timeout_s
+        while True:
+            found = yield from self._find(one, max(deadline_s - self._now_s(), 0.0), loops=True)
+            if found is None:
+                return []
+            run = yield from self._begin_run(one)
+            messages = [] if run else (yield from self._delivering.get(found, 1, 0.0))
+            if run or messages:
+                return run or messages
+
+    def find(
+        self, one: PatternSubscription, timeout_s: float, *, asks: bool = True
+    ) -> Conversation[None]:
+        """See `Delivers`."""
+        yield from self._find(one, timeout_s, loops=True, asks=asks)
+
+    def come_back(self, one: PatternSubscription) -> Conversation[None]:
+        """See `Delivers`."""
+        if one.current is not None:
+            yield from self._delivering.settle(one.current)
+        yield from self._write(one)
+
+    def acknowledge(self, one: PatternSubscription) -> Conversation[None]:
+        """See `Delivers`."""
+        if one.current is not None:
+            one.current.is_kept = False
+            yield from self._delivering.settle(one.current)
+        yield from self._fetching.save(one)
+        for moved in list(one.moved.values()):
+            yield from self._delivering.acknowledge(moved)
+
+    def record(self, one: PatternSubscription, note: bytes) -> Conversation[None]:
+        """See `Delivers`."""
+        yield from self._fetching.save(one)
+        if one.current is None:
+            yield Save(self._session.inbox.write_note(note), True)
+        else:
+            yield from self._delivering.record(one.current, note)
+
+    def _find(
+        self, one: PatternSubscription, timeout_s: float, *, loops: bool = False, asks: bool = True
+    ) -> Conversation[Subscription | None]:
+        """Settle what is in hand, and fetch until there is something or the time is over.
+
+        Args:
+            loops: fetch as many messages as a loop takes in a short time.
+            asks: if there is no time, pull, even if pushes are waited for.
+
+        Returns:
+            The next subscription with messages; None if the time is over.
+
+        Raises:
+            LostError: messages of a topic are lost; the next call continues after them.
+        """
+        if one.current is not None:
+            yield from self._delivering.settle(one.current)
+            self._session.save_with_next(one.current)
+        deadline_s = self._now_s() + timeout_s
+        asks = asks and timeout_s <= 0
+        empty = 0
+        while (found := one.next()) is None:
+            began_s = self._now_s()
+            left_s = max(deadline_s - began_s, 0.0)
+            if one.pushes is not None and (yield from self._fetching.take_pushed(one, asks=asks)):
+                if not one.ready and left_s <= 0:
+                    return None
+                yield from self._listen(one, one.pushes, left_s)
+                continue
+            wait_s = self._fetching.wait_s(one, left_s)
+            yield from self._fetching.save(one)
+            if loops:
+                one.pace.look_ahead(began_s)
+            yield from self._fetching.fetch(one, wait_s, one.pace.ahead if loops else FETCHED_MAX)
+            if not loops:  # else they are written with the run
+                yield from self._write(one)
+            if one.ready:
+                continue
+            left_s = deadline_s - self._now_s()
+            if left_s <= 0:
+                return None
+            empty += 1
+            is_held = wait_s and self._now_s() - began_s >= wait_s / 2  # the proxy did wait
+            if one.pushes is None and not is_held:
+                yield Pause(min(poll_pause_s(empty), left_s))
+        one.current = found
+        one.moved[found.topic] = found
+        return found
+
+    def _listen(
+        self, one: PatternSubscription, pushes: PatternPushes, left_s: float
+    ) -> Conversation[None]:
+        """Wait until there is something to take or to pull; processed messages are written then."""
+        if not one.ready:
+            yield from self._write(one)
+            yield from self._pushing.wait([pushes], left_s)
+
+    def _write(self, one: PatternSubscription) -> Conversation[None]:
+        """Write the places that have changed."""
+        some = one.unwritten(self._session.inbox.subscriptions)
+        yield from self._session.save_all(some.values(), durable=False)
+
+    def _begin_run(self, one: PatternSubscription) -> Conversation[Running | None]:
+        """Let a loop take the fetched messages, topic after topic: one mark and one write.
+
+        The same write settles what was taken before: the mark of that run counts until then, and
+        the next run but one uses it again.
+
+        Returns:
+            None if the messages that are next are to be delivered one by one.
+        """
+        first = one.next()
+        settled = one.unwritten(self._session.inbox.subscriptions)
+        slot = one.slot
+        if first is None or not first.can_run or not self._session.inbox.can_run(one):
+            yield from self._session.save_all(settled.values(), durable=False)
+            return None
+        assert one.slot is not None
+        one.slot ^= 1
+        number, marks = self._session.next_run()
+        run = Running([], marks, one.slot, number << 32)
+        marks[one.slot] = run.first
+        ready = {each.topic: each for each in one.ready if each.can_run}
+        batches = {topic: run_batches(each.fetched) for topic, each in ready.items()}
+        total = sum(len(each.messages) for each in batches.values())
+        for topic, each in ready.items():
+            part = each.join_run(run, batches[topic], skip=len(run.messages), total=total)
+            one.parts.append(Part(each, part))
+            run.messages.extend(marked(each.place, part.messages))
+        try:
+            yield from self._session.save_all((settled | ready).values(), durable=False)
+        except PubSubError:  # nothing was delivered, and the rows of the run before still count
+            one.end_run([])
+            one.slot = slot
+            raise
+        one.moved |= ready
+        return run

@@ -1,0 +1,161 @@
+"""MATCH: begins, resumes and ends subscriptions by pattern. Pure.
+
+Each topic of a pattern is an ordinary subscription here, too, with its own place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+from msgspec.structs import replace
+
+from reliable_pubsub.common.core.answers import AnyReply
+from reliable_pubsub.common.core.conversation import Conversation, Save
+from reliable_pubsub.common.core.errors import NotSubscribedError, UsageError
+from reliable_pubsub.common.core.message_base import Start
+from reliable_pubsub.common.core.pattern import Pattern
+from reliable_pubsub.common.core.pattern_messages import Match, Matched
+from reliable_pubsub.common.core.recorder import Call
+from reliable_pubsub.relay.core.pattern import Kinds, is_of
+
+from .pattern_subscription import AskedPattern, PatternSubscription
+from .pushing import Pushing
+from .session import SubscriberSession
+from .subscription import Changes, Subscription
+
+_kinds = Kinds()
+
+
+class PatternSubscribing:
+    """Begins, resumes and ends the patterns of one subscriber."""
+
+    def __init__(self, session: SubscriberSession, pushing: Pushing) -> None:
+        self._session = session
+        self._pushing = pushing
+
+    def of(self, pattern: Pattern) -> PatternSubscription:
+        """A pattern that is subscribed to.
+
+        Raises:
+            NotSubscribedError: it is not.
+        """
+        one = self._session.inbox.patterns.get(pattern)
+        if one is None:
+            client = self._session.client
+            raise NotSubscribedError(f"{client!r} has no pattern {pattern}; subscribe")
+        return one
+
+    def covering(self, topic: str) -> Pattern | None:
+        """A pattern that a topic is of."""
+        return next((one for one in self._session.inbox.patterns if is_of(one, topic)), None)
+
+    def subscribe(self, asked: AskedPattern, start: Start | None) -> Conversation[int]:
+        """Begin a pattern, or resume it; return how many topics it matches now."""
+        ending = self._clean(asked.pattern) if asked.terms.session == "clean" else []
+        with ExitStack() as stack:
+            self._ending_calls(stack, ending)  # of unknown outcome: they begin again
+            yield from self._give_up(ending, {})
+            call = stack.enter_context(self._session.recorder.call("match"))
+            reply = yield from self._match(asked, call, start=start)
+            if not isinstance(reply, Matched):
+                self._session.refused(reply)
+            call.ok(epoch=self._session.inbox.epoch)
+        one = self._session.inbox.patterns.get(asked.pattern) or PatternSubscription(asked)
+        one.ask(asked)
+        changes = one.row()
+        if not one.is_clean:  # it has made them persistent
+            for each in self._clean(one.pattern):
+                each.move(replace(each.place, terms=asked.terms))
+                changes |= each.row()
+        yield Save(changes, True)
+        self._session.inbox.patterns[asked.pattern] = one
+        return reply.topics
+
+    def _clean(self, pattern: Pattern) -> list[Subscription]:
+        """The clean subscriptions to topics of a pattern."""
+        known = self._session.inbox.subscriptions.items()
+        mine = [each for topic, each in known if each.is_subscribed and is_of(pattern, topic)]
+        return [each for each in mine if each.is_clean]
+
+    def _ending_calls(self, stack: ExitStack, ending: Sequence[Subscription]) -> list[Call]:
+        """Record that these subscriptions are about to end."""
+        recorder, epoch = self._session.recorder, self._session.inbox.epoch
+        calls = [stack.enter_context(recorder.call("unsubscribe", each.topic)) for each in ending]
+        for call in calls:
+            call.invoke(epoch=epoch)
+        return calls
+
+    def _give_up(self, ending: Sequence[Subscription], changes: Changes) -> Conversation[None]:
+        """Forget the places of subscriptions that end."""
+        for each in ending:
+            each.drop()
+            each.ended()
+        for one in self._session.inbox.patterns.values():
+            one.drop_ended()
+        yield from self._session.save_all(ending, durable=True, also=changes)
+
+    def ended(self, one: PatternSubscription) -> Conversation[None]:
+        """A clean pattern has ended at the proxy; forget it, and its subscriptions."""
+        yield from self._give_up(self._clean(one.pattern), one.row(ends=True))
+        self._session.inbox.patterns.pop(one.pattern, None)
+        self._pushing.use(one.pattern, False)
+
+    def unsubscribe(
+        self, pattern: Pattern, tell: Callable[[Subscription], Conversation[None]]
+    ) -> Conversation[None]:
+        """End a pattern, and the subscriptions that no other pattern has; also if it has ended.
+
+        Args:
+            tell: sends the cursor of a subscription that is about to end.
+        """
+        inbox = self._session.inbox
+        one = inbox.patterns.get(pattern) or PatternSubscription(AskedPattern(pattern=pattern))
+        others = [other for other in inbox.patterns if other != pattern]
+        ending = [
+            each
+            for topic, each in inbox.subscriptions.items()
+            if each.is_subscribed
+            and is_of(pattern, topic)
+            and not any(is_of(other, topic) for other in others)
+        ]
+        for each in ending:
+            yield from tell(each)
+        with ExitStack() as stack:
+            calls = self._ending_calls(stack, ending)
+            ending_all = stack.enter_context(self._session.recorder.call("unmatch"))
+            reply = yield from self._match(one.asked, ending_all, ends=True)
+            if not isinstance(reply, Matched):
+                self._session.refused(reply)
+            yield from self._give_up(ending, one.row(ends=True))
+            inbox.patterns.pop(pattern, None)
+            for call in (*calls, ending_all):
+                call.ok(epoch=inbox.epoch)
+
+    def _match(
+        self, asked: AskedPattern, call: Call, *, start: Start | None = None, ends: bool = False
+    ) -> Conversation[AnyReply]:
+        def ask() -> Conversation[AnyReply]:
+            head = self._session.control_head()
+            call.invoke(epoch=self._session.inbox.epoch, match=in_words(asked.pattern))
+            return self._session.asking(
+                Match(**head, match=asked.pattern, start=start, terms=asked.terms, ends=ends)
+            )
+
+        return self._session.asking_as_known(ask)
+
+
+def check_pattern(pattern: Pattern) -> None:
+    """Check the kind and the text of a pattern.
+
+    Raises:
+        UsageError: an unknown kind.
+        InvalidPatternError: its text cannot be read.
+    """
+    if not _kinds.knows(pattern):
+        raise UsageError(f"patterns are of the kinds exact, prefix, glob, regex: not {pattern}")
+    _kinds.check(pattern)
+
+
+def in_words(pattern: Pattern) -> str:
+    return f"{pattern.kind} {pattern.text}"
