@@ -109,6 +109,9 @@ FAULTS: Final[Mapping[str, Variant]] = {
     "asks before it writes": Variant(
         subscriber=clients.with_parts(session=clients.AsksBeforeItWrites)
     ),
+    "a get writes once": Variant(
+        subscriber=clients.with_parts(session=clients.WritesOnceForAGet, requests=clients.MarksGets)
+    ),
     "output apart from cursor": Variant(subscriber=clients.OutputAndCursorApart),
     "redelivery not marked": Variant(
         subscriber=clients.with_parts(delivering=clients.ForgetsWhatWasInHand)

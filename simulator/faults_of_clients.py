@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.answers import PutAck
+from reliable_pubsub.common.core.answers import AnyReply, PutAck
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.errors import InDoubtError, LostError
@@ -15,7 +15,7 @@ from reliable_pubsub.common.core.marks import Marks
 from reliable_pubsub.common.core.message_base import BatchHeader, QoS
 from reliable_pubsub.common.core.pattern import Topics
 from reliable_pubsub.common.core.recorder import Call
-from reliable_pubsub.common.core.requests import Put
+from reliable_pubsub.common.core.requests import Ack, Dead, Get, Put
 from reliable_pubsub.common.core.wire import decode_reply, decode_request, encode_reply
 from reliable_pubsub.common.state_file import ClientState, MemoryState
 from reliable_pubsub.common.world import World
@@ -25,6 +25,7 @@ from reliable_pubsub.subscriber.core.dead_letters import DeadLetters
 from reliable_pubsub.subscriber.core.delivering import Delivering
 from reliable_pubsub.subscriber.core.direct_followers import direct_followers
 from reliable_pubsub.subscriber.core.fetching import Fetching
+from reliable_pubsub.subscriber.core.requests import Requests
 from reliable_pubsub.subscriber.core.session import SubscriberSession
 from reliable_pubsub.subscriber.core.subscribing import Subscribing
 from reliable_pubsub.subscriber.core.subscription import Subscription
@@ -178,6 +179,7 @@ def with_parts(
     fetching: type[Fetching] = Fetching,
     subscribing: type[Subscribing] = Subscribing,
     dead_letters: type[DeadLetters] = DeadLetters,
+    requests: type[Requests] = Requests,
     session: type[SubscriberSession] = SubscriberSession,
     subscription: type[Subscription] = Subscription,
 ) -> type[Subscriber]:
@@ -190,6 +192,7 @@ def with_parts(
             self._engine._fetching.__class__ = fetching
             self._engine._subscribing.__class__ = subscribing
             self._engine._dead_letters.__class__ = dead_letters
+            self._engine._requests.__class__ = requests
             self._engine.session.__class__ = session
             self.inbox.new_subscription = subscription
             for known in self.inbox.subscriptions.values():
@@ -225,6 +228,33 @@ class AsksBeforeItWrites(SubscriberSession):
 
     def save_before_telling(self, subscription: Subscription) -> Conversation[None]:
         yield from ()
+
+
+class MarksGets(Requests):
+    """Lets its session know whether a GET is about to tell the cursor."""
+
+    def asking(
+        self, kind: type[Get | Ack | Dead], subscription: Subscription, call: Call, **more: Any
+    ) -> Conversation[tuple[AnyReply, bytes]]:
+        assert isinstance(self._session, WritesOnceForAGet)
+        self._session.is_get = kind is Get
+        return super().asking(kind, subscription, call, **more)
+
+
+class WritesOnceForAGet(SubscriberSession):
+    """What a GET tells is written durably after its answer, with what that brings, in one step."""
+
+    is_get = False
+
+    def save_before_telling(self, subscription: Subscription) -> Conversation[None]:
+        if not self.is_get or subscription.confirmation is None:
+            yield from super().save_before_telling(subscription)
+
+    def save(self, subscription: Subscription, **more: Any) -> Conversation[None]:
+        confirmation = subscription.confirmation
+        if confirmation is not None and confirmation.told > subscription.durable_cursor:
+            more["durable"] = True
+        yield from super().save(subscription, **more)
 
 
 class InHandBeforeItIsGiven(Delivering):
