@@ -128,50 +128,43 @@ class Subscriber(SubscriberLife):
         """Subscribe, from the end of the topic; a subscription that exists is resumed.
 
         With `match` to every topic that a pattern matches, now and later: a later one from its
-        first message. Each topic has a cursor of its own. Pass the pattern to the other calls in
-        place of a topic: `get(match)`, `messages(match)`, `unsubscribe(match)`.
+        first message, each with a cursor of its own. The other calls take the pattern in place of a
+        topic: `get(match)`, `messages(match)`, `unsubscribe(match)`.
 
         Args:
-            match: `glob(...)`, `regex(...)` or `prefix(...)`, instead of a topic. Topics that the
-                key may not read are not matched. `start` is of the topics that exist now, and is no
-                offset; `replay` and `group` are for topics only.
+            match: `glob(...)`, `regex(...)` or `prefix(...)`, for topics that the key may read.
+                `start` is of those that exist now, and no offset; not with `replay` and `group`.
             where: with `match`, a condition on the headers of a message, as in `region = "eu" and
-                level in ("warning", "error")` (docs/relay.md). Others are not delivered: they are
+                level in ("warning", "error")` (docs/relay.md). Others are not delivered, and
                 acknowledged with what is.
             start: begin there instead: `Now`, `LastReceived`, `Earliest`, `at_offset(n)`,
                 `newest(n)`, `at_time(t)`, `ago(age)`, or a `Position` that `read` gave: then
-                nothing is missed between the two. Acknowledged messages do not come again,
-                wherever `start` is: `ago(age)` means "of the last hour, what was not delivered to
-                me".
+                nothing is missed between the two. What was acknowledged does not come again.
             replay: begin at `start` whatever was acknowledged; what comes again is marked
                 `redelivered`. Not with `Now` and `LastReceived`.
-            qos: 2 delivers each message once. 1 writes nothing durably here but in `record`, so
-                after power loss processed messages may be redelivered. 0 delivers each message at
-                most once: nothing is kept for it, not even while this process is down, and each
-                process begins with new messages. A message has the lower level of this and its
-                publisher's.
+            qos: 2 delivers each message once. 1 writes durably only in `record`: after power loss
+                processed messages may be redelivered. 0 delivers each at most once: nothing is kept
+                for it, and each process begins with new messages. A message has the lower level of
+                this and its publisher's.
             session: persistent outlives this process. clean ends with `close`, or when its lease
-                does; it always begins again, by default with new messages.
-            lease_s: allowed silence, above 0 to 30 days: after that time the subscription is
-                suspended (shown in status), after twice that time it expires: a clean one ends, a
-                persistent one no longer keeps messages stored. None: no lease (for a clean session
-                60 s). Every call but `history` and `read` ends the silence.
+                does, and always begins again, by default with new messages.
+            lease_s: allowed silence, above 0 to 30 days; every call but `history` and `read` ends
+                it. After that the subscription is suspended, after twice that it expires: a clean
+                one ends, a persistent one keeps no messages stored. None: none (clean: 60 s).
             push: see `use_push`.
             max_deliveries: a message that was delivered this often without being acknowledged (1 to
-                1,000) goes to `<topic>.dead` instead of being redelivered. Messages are redelivered
-                one at a time, so that only a failing one's count grows. Needs `state_dir`, where
-                deliveries are counted. None: it is redelivered without limit.
-            group: be a member of this group, whose members share one subscription: each message
-                is with one of them at a time, and comes to another when its holder's lease ends.
-                The first member makes the group, and its `start` counts; what the last one to
-                subscribe says of the lease, of deliveries and of the order holds for all. `qos`,
-                `session`, `push` and `replay` are not for groups, and no state_dir is needed.
-            ordered_by: with a group, "key": of each key one message at a time is with a member, in
-                their order, and none is overtaken when it is given back.
+                1,000) goes to `<topic>.dead`. Messages are redelivered one at a time, so that only
+                a failing one's count grows. Needs `state_dir`, where deliveries are counted (not
+                with `group`). None: without limit.
+            group: be a member of this group, whose members share one subscription: each message is
+                with one of them at a time, and comes to another when its holder's lease ends. The
+                first member makes it, and its `start` counts; lease, deliveries and order are as
+                the last one said. Not with `qos`, `session`, `push` and `replay`.
+            ordered_by: with a group, "key": one message of each key is with a member at a time, in
+                order, and none is overtaken when it is given back.
 
         Returns:
-            The cursor: the offset of the next message; of a pattern, how many topics it matches
-            now.
+            The cursor: offset of the next message; of a pattern, how many topics it matches now.
 
         Raises:
             InDoubtError: no definite answer; call again.
@@ -181,18 +174,8 @@ class Subscriber(SubscriberLife):
             UsageError: an argument is not possible here.
         """
         call = SubscribeCall(
-            topic=topic,
-            match=match,
-            where=where,
-            start=start,
-            replay=replay,
-            qos=qos,
-            session=session,
-            lease_s=lease_s,
-            push=push,
-            max_deliveries=max_deliveries,
-            group=group,
-            ordered_by=ordered_by,
+            *(topic, match, where, start, replay, qos, session, lease_s, push, max_deliveries),
+            *(group, ordered_by),
         )
         return self._run(call.begin(self._engine, remembers=self._opened.remembers))
 

@@ -30,7 +30,7 @@ _FOR_PATTERNS = {"match", "where", "start", "qos", "session", "lease_s", "push",
 _FOR_GROUPS = {"topic", "group", "start", "lease_s", "max_deliveries", "ordered_by"}
 
 
-class SubscribeCall(Struct, frozen=True, kw_only=True):
+class SubscribeCall(Struct, frozen=True):
     """The arguments of `Subscriber.subscribe`, as they were given."""
 
     topic: str | None = None
