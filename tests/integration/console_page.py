@@ -16,6 +16,7 @@ from .harness import IMPATIENT_OPTIONS, Process, Service
 SIZE: Final[ViewportSize] = {"width": 1280, "height": 900}
 HOSTILE_TOPIC = "<img src=x onerror=alert(1)>\u202egnp.exe"
 HOSTILE = b"<script>alert(1)</script>\x1b[31mred\x1b[0m \xe2\x80\xae\xe2\x80\x8b"
+PILED_UP = "".join(map(chr, range(0x300, 0x340)))  # marks above and below a letter
 FIVE = ("one", "two", "three", "four", "five")
 
 

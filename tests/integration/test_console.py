@@ -21,6 +21,7 @@ from .console_page import (
     CONTRAST,
     FIVE,
     NAMED,
+    PILED_UP,
     SIZE,
     Seen,
     fill,
@@ -255,6 +256,24 @@ class TestWhatAnAttackerPuts:
         )
 
         assert refused == "script-src-elem"
+
+
+@needs_browser
+def test_marks_that_pile_up_on_a_letter_leave_the_name_above_as_it_is(
+    service: Service, opened: Open
+) -> None:
+    service.start_proxy()
+    with service.open_publisher("shop") as shop:
+        put_on_topics(shop, ["above"])
+        page = opened(link_of(start_console(service))).page
+        above = page.get_by_role("link", name="above", exact=True)
+        expect(above).to_be_visible()
+        before = above.screenshot(animations="disabled")
+
+        put_on_topics(shop, ["b" + PILED_UP])
+        expect(page.get_by_role("link", name=re.compile("^b."))).to_be_visible()
+
+        assert above.screenshot(animations="disabled") == before
 
 
 @needs_browser
