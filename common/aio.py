@@ -16,7 +16,7 @@ from .core.arguments import checked
 from .core.conversation import Conversation, Effect, Exchange, Listen, Pause, Reopen, Save
 from .core.errors import PubSubError, UsageError
 from .core.retry import Transport
-from .gate import Lives, Steps
+from .gate import Lives
 from .state_file import ClientState
 from .transport import DataLink, ReqTransport
 
@@ -122,7 +122,6 @@ class AioGate(Lives):
             waits: let the calls of several tasks wait for each other; else refuse the second.
         """
         super().__init__(what)
-        self.steps: Steps | None = None  # of the loop that had the last call
         self._recover = recover
         self._waits = waits
         self._loop: asyncio.AbstractEventLoop | None = None

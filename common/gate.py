@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import wraps
 from types import CodeType
-from typing import Concatenate, Final, NoReturn, ParamSpec, Protocol, TypeVar, cast
+from typing import Concatenate, Final, NoReturn, ParamSpec, Protocol, TypeVar
 
 from .core.arguments import checked
 from .core.errors import ForkedError, PubSubError, UsageError
@@ -35,8 +35,8 @@ class Shared(Protocol):
     """The work of a call, which another thread's call may complete."""
 
     @property
-    def is_settled(self) -> bool:
-        """Whether its outcome is known; then the call does not need a turn."""
+    def outcome(self) -> object | None:
+        """Its outcome, once it is known; then the call does not need a turn."""
 
 
 class Steps(Protocol):
@@ -60,14 +60,11 @@ class Steps(Protocol):
 class _Turn:
     """One call: which thread is in it, and whether it is open."""
 
-    __slots__ = ("end", "is_open", "shared", "thread", "wait")
+    __slots__ = ("mark", "shared", "thread")
 
     def __init__(self, shared: Shared | None = None) -> None:
-        mark = threading.Lock()
-        mark.acquire()
-        self.end = mark.release
-        self.is_open = mark.locked
-        self.wait = mark.acquire
+        self.mark = threading.Lock()
+        self.mark.acquire()  # until the call ends
         self.thread = threading.get_ident()
         self.shared = shared
 
@@ -93,15 +90,13 @@ class Lives:
         self.is_replaced = False  # closed because another client of this process has its id
         self.lives = 1  # incremented by each reset
         self._pid = os.getpid()
-
-    @property
-    def is_foreign(self) -> bool:
-        """Whether this process has only a copy of the client, by fork."""
-        return self._pid != os.getpid()
+        self.is_foreign = False  # whether this process has only a copy of the client, by fork
+        self.steps: Steps | None = None  # of the loop that had the last call
+        _lives.add(self)
 
     def _refuse(self) -> NoReturn:
         """Refuse a call of a client that is foreign or closed."""
-        if self._pid != os.getpid():
+        if self.is_foreign:
             raise ForkedError(what=self.what, pid=self._pid)
         why = "is closed; make another one"
         if self.is_replaced:
@@ -128,6 +123,20 @@ class Lives:
             )
 
 
+_lives: weakref.WeakSet[Lives] = weakref.WeakSet()
+
+
+def _refuse_in_child() -> None:
+    """A forked child takes no step of its parent's loop: the next one is a call, and refused."""
+    for client in _lives:
+        client.is_foreign = True
+        if client.steps is not None:
+            client.steps.end()
+
+
+os.register_at_fork(after_in_child=_refuse_in_child)
+
+
 class Gate(Lives):
     """Admits one call at a time, and resets a client whose last call was interrupted."""
 
@@ -145,8 +154,6 @@ class Gate(Lives):
         self._threads = threads
         self._turns: list[_Turn] = []  # the first has the turn; an ended one stays until the next
         self._is_broken = False
-        self.steps: Steps | None = None  # of the loop that had the last call
-        _gates.add(self)
 
     def enter(self, turn: _Turn, *, after_close: bool, recovers: bool) -> None:
         """Begin a call; wait for the one that is open.
@@ -159,14 +166,14 @@ class Gate(Lives):
             ForkedError: the client belongs to the parent of this process.
             UsageError: it is closed, or called from within its own call, or from two threads.
         """
-        if self._pid != os.getpid():
+        if self.is_foreign:
             self._refuse()
         turns = self._turns
         turns.append(turn)  # atomic, so that calls are ordered
         while (first := turns[0]) is not turn:
-            if turn.shared is not None and turn.shared.is_settled:
+            if turn.shared is not None and turn.shared.outcome is not None:
                 return
-            if first.is_open() and self._is_executed(first, turn):
+            if first.mark.locked() and self._is_executed(first, turn):
                 continue
             try:
                 turns.remove(first)
@@ -208,7 +215,7 @@ class Gate(Lives):
         turns.append(turn)
         try:
             while (first := turns[0]) is not turn:
-                if first.is_open() and first.is_running():
+                if first.mark.locked() and first.is_running():
                     return False
                 with suppress(ValueError):
                     turns.remove(first)
@@ -220,18 +227,16 @@ class Gate(Lives):
         finally:
             with suppress(ValueError):
                 turns.remove(turn)
-            turn.end()
+            turn.mark.release()
 
     def _is_executed(self, first: _Turn, turn: _Turn) -> bool:
         """Whether an open call is still executed, after a short wait; else it was interrupted."""
         if not first.is_running():
-            self._is_broken |= (
-                first.is_open()
-            )  # before it is removed, so that the next call sees it
+            self._is_broken |= first.mark.locked()  # before it is removed: the next call sees it
             return False
         if first.thread != turn.thread and self._threads:
-            if first.wait(True, LOOK_S):
-                first.end()  # for the next waiting call
+            if first.mark.acquire(timeout=LOOK_S):
+                first.mark.release()  # for the next waiting call
             return True
         self._turns.remove(turn)
         if first.thread == turn.thread:
@@ -254,7 +259,7 @@ class Gate(Lives):
         return [
             turn.shared
             for turn in self._turns[1:]
-            if turn.shared is not None and turn.is_open() and turn.is_running()
+            if turn.shared is not None and turn.mark.locked() and turn.is_running()
         ]
 
     def begin_again(self) -> None:
@@ -266,23 +271,10 @@ class Gate(Lives):
 
     def left_by(self, error: BaseException, turn: _Turn | None) -> None:
         """End a call that raises `error`; note if it was interrupted."""
-        if turn is None or not turn.is_open() or not _is_of_one_call(error):
+        if turn is None or not turn.mark.locked() or not _is_of_one_call(error):
             self._is_broken = True
         else:
-            turn.end()
-
-
-_gates: weakref.WeakSet[Gate] = weakref.WeakSet()
-
-
-def _end_steps_in_child() -> None:
-    """A forked child takes no step of its parent's loop: the next one is a call, and refused."""
-    for gate in _gates:
-        if gate.steps is not None:
-            gate.steps.end()
-
-
-os.register_at_fork(after_in_child=_end_steps_in_child)
+            turn.mark.release()
 
 
 def _is_of_one_call(error: BaseException) -> bool:
@@ -317,10 +309,10 @@ def _through_the_gate(
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         turn = None
         try:
-            turn = _Turn(cast("Shared", args[0]) if shares else None)
+            turn = _Turn(args[0] if shares else None)  # type: ignore[arg-type]
             self._gate.enter(turn, after_close=after_close, recovers=recovers)
             result = inner(self, *args, **kwargs)
-            return (result, turn.end())[0]  # ending is the last step before the return
+            return (result, turn.mark.release())[0]  # the last step before the return
         except BaseException as error:
             self._gate.left_by(error, turn)
             raise

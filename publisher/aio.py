@@ -197,7 +197,7 @@ class Publisher:
         return await self._put(topic, Batch(plain, keys, headers, event_times_ns), qos)
 
     async def _put(self, topic: TopicName, batch: Batch, qos: QoS) -> Receipt:
-        put = WaitingPut(topic_to_put_on(topic), batch, qos, is_alone=qos == 0)
+        put = WaitingPut(topic_to_put_on(topic), batch, qos)
         self._waiting.append(put)
         try:
             await self._settle(put)
@@ -208,7 +208,7 @@ class Publisher:
     @gated
     async def _settle(self, put: WaitingPut) -> None:
         """Put it, unless the call before has put it along with its own."""
-        if put.is_settled:
+        if put.outcome is not None:
             return
         self._check_no_stream()
         await self._run(self._engine.put(put, lambda: [w for w in self._waiting if w is not put]))

@@ -197,7 +197,7 @@ class Publisher:
             None if event_time_ns is None else [event_time_ns],
         )
         check_wait(wait, acknowledged_by, timeout_s, qos)
-        receipt = self._put(topic, batch, None, qos)
+        receipt = self._put(WaitingPut(topic_to_put_on(topic), batch, qos))
         if wait == "stored":
             return receipt
         delivery = self.wait_delivered(
@@ -261,7 +261,8 @@ class Publisher:
             As `put`; also TooLargeError if they do not fit in one batch.
         """
         plain, headers = self._payloads.many(Publisher.put_many, topic, payloads, headers, codec)
-        return self._put(topic, Batch(plain, keys, headers, event_times_ns), None, qos)
+        batch = Batch(plain, keys, headers, event_times_ns)
+        return self._put(WaitingPut(topic_to_put_on(topic), batch, qos))
 
     @checked
     def put_batch(
@@ -275,17 +276,13 @@ class Publisher:
                 were stored are not stored twice. `begin_run` begins other messages.
         """
         self._payloads.check_bytes(topic)
-        return self._put(topic, batch, note, qos)
-
-    def _put(self, topic: TopicName, batch: Batch, note: bytes | None, qos: QoS) -> Receipt:
-        alone = qos == 0 or note is not None  # no reply to wait for; it belongs to one batch
-        return self._share(WaitingPut(topic_to_put_on(topic), batch, qos, is_alone=alone), note)
+        return self._put(WaitingPut(topic_to_put_on(topic), batch, qos, note))
 
     @sharing
-    def _share(self, put: WaitingPut, note: bytes | None) -> Receipt:
-        if self._sender is not None and not put.is_settled:
+    def _put(self, put: WaitingPut) -> Receipt:
+        if self._sender is not None and put.outcome is None:
             self._check_no_stream()
-        self._run(self._engine.put(put, self._gate.waiting, note))
+        self._run(self._engine.put(put, self._gate.waiting))
         return put.result()
 
     def _check_no_stream(self) -> None:

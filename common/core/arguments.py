@@ -21,7 +21,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, Final, TypeVar, cast
 
 from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
@@ -32,6 +32,7 @@ from .parameters import ANYTHING, Parameter, WrongError, fields_of, inspected, p
 D = TypeVar("D", bound=Callable[..., Any])
 
 Seconds = Annotated[float, Meta(ge=0)]  # that a call waits
+KINDS_MAX: Final = 16  # remembered for one function: programs may pass many classes of their own
 
 
 # The public interface.
@@ -69,25 +70,25 @@ def _checking(function: Callable[..., Any]) -> Callable[..., Any]:
     refused = getattr(function, "when_refused", None)
     own = int(code.co_varnames[:1] == ("self",))
     names = code.co_varnames[own : code.co_argcount]
-    known: tuple[dict[str, Parameter], list[tuple[str, frozenset[type]]]] | None = None
+    plain: set[tuple[type, ...]] = set()  # types of arguments by place that need no inspection
 
     @functools.wraps(function)
     def call(*given: Any, **named: Any) -> Any:
-        nonlocal known
-        if known is None:  # at the first call, when every name of an annotation exists
-            by_name = _parameters_of(function)
-            known = by_name, [(name, by_name[name].passes) for name in names]
-        by_name, by_place = known
+        kinds = tuple(map(type, given))
+        is_plain = kinds in plain
+        if is_plain and not named:
+            return function(*given)
+        parameters = _parameters_of(function)  # now that every name of an annotation exists
         try:
-            for (name, passes), value in zip(by_place, given[own:]):  # noqa: B905  (strict is slower)
-                if type(value) not in passes and passes is not ANYTHING.passes:
-                    plain = _taken(by_name[name], value, name, function)
-                    if plain is not value:
-                        place = own + names.index(name)
-                        given = (*given[:place], plain, *given[place + 1 :])
+            for place, name in () if is_plain else enumerate(names[: len(given) - own], own):
+                parameter, value = parameters[name], given[place]
+                if parameter is not ANYTHING and type(value) not in parameter.passes:
+                    kinds = ()
+                    value = _taken(parameter, value, name, function)
+                    given = (*given[:place], value, *given[place + 1 :])
             for name, value in named.items():
-                parameter = by_name.get(name)
-                if parameter is None or parameter is ANYTHING or type(value) in parameter.passes:
+                parameter = parameters.get(name, ANYTHING)
+                if parameter is ANYTHING or type(value) in parameter.passes:
                     continue
                 if type(value) not in parameter.kinds or value not in parameter.values:
                     named[name] = _taken(parameter, value, name, function)
@@ -95,6 +96,8 @@ def _checking(function: Callable[..., Any]) -> Callable[..., Any]:
             if refused is not None:
                 refused(*given, **named)
             raise
+        if kinds and len(plain) < KINDS_MAX:
+            plain.add(kinds)
         return function(*given, **named)
 
     return call

@@ -125,7 +125,8 @@ class ClientSession:
 
     def head(self) -> dict[str, Any]:
         """The fields that every request of this session has, with the next request number."""
-        return self.requester.head(self._memory.epoch)
+        number = self.requester.next_number()
+        return {"client": self.client, "epoch": self._memory.epoch, "request": number}
 
     def asking(self, request: Request, body: bytes | None = None) -> Conversation[AnyReply]:
         """Send a request until it is answered; for answers without a body."""

@@ -7,6 +7,7 @@ Decoding returns a value or raises `MalformedError`, nothing else, whatever the 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -23,6 +24,10 @@ from .transaction_messages import Commit, Stage
 from .well_formed import check_fields, check_keys
 
 PROTOCOL = b"RPS1"
+# Tuples, because a union is made again each time that it is looked at.
+_CHECKED: Final = (Sub, History, Commit, Take, Settle, Match)
+_WITH_BODY: Final = (Put, Stage, Dead)
+_ANSWERS_WITH_BODY: Final = (MessageBatches, Taken, Fetched)
 
 _encoder = msgspec.msgpack.Encoder()
 _requests: msgspec.msgpack.Decoder[AnyRequest] = msgspec.msgpack.Decoder(AnyRequest)
@@ -46,11 +51,11 @@ def decode_request(frames: Sequence[bytes]) -> tuple[AnyRequest, bytes]:
         request = _requests.decode(header)
         if _encoder.encode(request) != header:  # ours never differ
             check_keys(header)
-        if isinstance(request, Sub | History | Commit | Take | Settle | Match):
+        if isinstance(request, _CHECKED):
             check_fields(request, header)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedError(f"header: {error}") from error
-    if isinstance(request, Put | Stage | Dead):
+    if isinstance(request, _WITH_BODY):
         verb = type(request).__name__.upper()
         if body is None:
             raise MalformedError(f"{verb} has no body frame")
@@ -97,7 +102,7 @@ def decode_reply(frames: Sequence[bytes]) -> tuple[AnyReply, bytes]:
         reply = _replies.decode(header)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedError(f"header: {error}") from error
-    if isinstance(reply, MessageBatches | Taken | Fetched):
+    if isinstance(reply, _ANSWERS_WITH_BODY):
         batches = (
             [b for t in reply.topics for b in t.batches]
             if isinstance(reply, Fetched)

@@ -39,13 +39,22 @@ def topic_to_put_on(topic: TopicName) -> str:
 class WaitingPut:
     """The put of one call, from its arguments to its outcome."""
 
-    __slots__ = ("batch", "count", "encoded", "error", "is_alone", "qos", "receipt", "topic")
+    __slots__ = ("batch", "count", "encoded", "is_alone", "note", "outcome", "qos", "topic")
 
-    def __init__(self, topic: str, batch: Batch, qos: QoS, *, is_alone: bool = False) -> None:
+    def __init__(
+        self,
+        topic: str,
+        batch: Batch,
+        qos: QoS,
+        note: bytes | None = None,
+        *,
+        is_alone: bool = False,
+    ) -> None:
         """Encode it, so that one thread's mistake does not fail the request of others.
 
         Args:
-            is_alone: it shares no request.
+            note: stored with its numbers; at QoS 1 and 0 after the put, as it has none.
+            is_alone: it shares no request, as one with a note, or without a reply (QoS 0).
 
         Raises:
             TooLargeError, UsageError: it cannot be put.
@@ -53,27 +62,19 @@ class WaitingPut:
         self.topic = topic
         self.batch = batch
         self.qos = qos
-        self.is_alone = is_alone
+        self.note = note
+        self.is_alone = is_alone or note is not None or qos == 0
         self.count = len(batch.payloads)
         self.encoded = encoded(topic, batch)
-        self.receipt: Receipt | None = None
-        self.error: PubSubError | None = None
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether its outcome is known."""
-        return self.receipt is not None or self.error is not None
+        # Once it is settled: its receipt, or why it was not stored, or is in doubt.
+        self.outcome: Receipt | PubSubError | None = None
 
     def result(self) -> Receipt:
-        """Return its receipt; it must be settled.
-
-        Raises:
-            PubSubError: why it was not stored, or is in doubt.
-        """
-        if self.receipt is None:
-            assert self.error is not None
-            raise self.error
-        return self.receipt
+        """Return its receipt, or raise its error; it must be settled."""
+        if isinstance(self.outcome, PubSubError):
+            raise self.outcome
+        assert self.outcome is not None
+        return self.outcome
 
 
 def fitting(first: WaitingPut, others: Iterable[object]) -> list[WaitingPut]:
@@ -86,7 +87,9 @@ def fitting(first: WaitingPut, others: Iterable[object]) -> list[WaitingPut]:
     for put in others:
         if not isinstance(put, WaitingPut):
             continue
-        if put.is_alone or put.is_settled or (put.topic, put.qos) != (first.topic, first.qos):
+        if put.is_alone or put.outcome is not None:
+            continue
+        if (put.topic, put.qos) != (first.topic, first.qos):
             continue
         size_with, count_with = size + _size(put), count + put.count
         if size_with <= BATCH_ROOM_BYTES and count_with <= BATCH_MESSAGES_MAX:
@@ -125,9 +128,9 @@ def stored(puts: Iterable[WaitingPut], receipt: Receipt) -> None:
     """Settle each with its part of the receipt of their batch."""
     index = 0
     for put in puts:
-        if put.receipt is None and put.error is None:
+        if put.outcome is None:
             alone = put.count == receipt.count
-            put.receipt = receipt if alone else receipt.part(index, put.count)
+            put.outcome = receipt if alone else receipt.part(index, put.count)
         index += put.count
 
 
@@ -138,10 +141,10 @@ def failed(puts: Iterable[WaitingPut], error: PubSubError, *, kept: bool = False
         kept: whether their batch is kept, to be sent again.
     """
     for put in puts:
-        if not put.is_settled:
+        if put.outcome is None:
             one = type(error).__new__(type(error), *error.args)
             one.__dict__.update(error.__dict__)
             one.__cause__ = error.__cause__
             if isinstance(one, InDoubtError):
                 one.kept = kept
-            put.error = one.with_traceback(error.__traceback__)
+            put.outcome = one.with_traceback(error.__traceback__)

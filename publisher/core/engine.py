@@ -20,6 +20,7 @@ from reliable_pubsub.common.core.answers import (
     Gap,
     Limit,
     PutAck,
+    StageLost,
 )
 from reliable_pubsub.common.core.batch import crc32, decode_batch
 from reliable_pubsub.common.core.conversation import Conversation, Save
@@ -39,7 +40,7 @@ from .combining import WaitingPut, failed, fitting, joined, stored
 from .outbox import Encoded, Outbox, Pending
 from .receipt import Receipt
 from .session import PublisherSession
-from .transaction import is_lost, is_unproven, stage_and_commit
+from .transaction import stage_and_commit
 from .unnumbered import Unnumbered
 
 NO_CALLS: Sequence[Call] = ()
@@ -81,34 +82,29 @@ class PublisherEngine:
 
     # Puts.
 
-    def put(
-        self,
-        put: WaitingPut,
-        waiting: Callable[[], Sequence[object]],
-        note: bytes | None = None,
-    ) -> Conversation[None]:
+    def put(self, put: WaitingPut, waiting: Callable[[], Sequence[object]]) -> Conversation[None]:
         """Put it, in one request with the waiting puts of other threads on its topic; settle each.
 
         If the request is refused, they are put one by one: a single one may fit.
 
         Args:
             waiting: the work of the calls that wait.
-            note: written in the same step as the numbers; after the put, if it has none.
         """
-        while put.receipt is None and put.error is None:
+        while put.outcome is None:
             others = waiting()
             puts = fitting(put, others) if others else [put]
             try:
                 if put.qos == 2 and self.outbox.pending is not None:
                     yield from self.settle()
                     # It may have been this very put, if the call that had taken it was interrupted.
-                    puts = [one for one in puts if not one.is_settled]
+                    puts = [one for one in puts if one.outcome is None]
                     if put not in puts:
                         return
                 if put.qos == 2:
                     self._sending = puts
                     encoded = put.encoded if len(puts) == 1 else joined(puts)[1]
-                    yield from self._store((encoded,), note)
+                    yield from self._number((encoded,), put.note)
+                    yield from self.settle()
                 else:
                     yield from self._put_unnumbered(puts)
             except LimitError as error:
@@ -118,8 +114,8 @@ class PublisherEngine:
                     one.is_alone = True
             except PubSubError as error:
                 failed(puts, error)
-        if note is not None and put.qos < 2 and put.error is None:
-            yield Save(self.outbox.write_note(note))
+        if put.note is not None and put.qos < 2 and isinstance(put.outcome, Receipt):
+            yield Save(self.outbox.write_note(put.note))
 
     def _put_unnumbered(self, puts: Sequence[WaitingPut]) -> Conversation[None]:
         """Put them at QoS 1 or 0."""
@@ -134,12 +130,17 @@ class PublisherEngine:
         """Store batches of several topics as one; see `Publisher.transaction`."""
         if self.outbox.pending is not None:
             yield from self.settle()
-        return (yield from self._store(batches, note, transaction=True))
+        yield from self._number(batches, note, transaction=True)
+        try:
+            return (yield from self.settle())
+        except InDoubtError as error:
+            error.kept = True
+            raise
 
-    def _store(
+    def _number(
         self, batches: Sequence[Encoded], note: bytes | None, *, transaction: bool = False
-    ) -> Conversation[tuple[Receipt, ...]]:
-        """Number the batches, keep them, and settle them. Nothing is in doubt."""
+    ) -> Conversation[None]:
+        """Number the batches and keep them; then they are in doubt, and nothing else is."""
         session, outbox = self.session, self.outbox
         topics = [batch.topic for batch in batches]
         if not session.connected or not session.met.issuperset(topics):
@@ -155,11 +156,6 @@ class PublisherEngine:
             yield Save(changes)
         except PubSubError:
             outbox.dropped()  # it was never sent, and is not kept: it may be put again
-            raise
-        try:
-            return (yield from self.settle())
-        except InDoubtError as error:
-            error.kept = transaction  # of a batch each put is told so
             raise
 
     # Runs of a program that repeats its messages.
@@ -182,19 +178,19 @@ class PublisherEngine:
 
     # Settling.
 
-    def settle(self) -> Conversation[tuple[Receipt, ...]]:
-        """Send what is in doubt until the proxy has it; a receipt for each topic."""
-        return self._settle_recorded() if self._recorder.active else self._settle(NO_CALLS)
+    def settle(self, calls: Sequence[Call] = NO_CALLS) -> Conversation[tuple[Receipt, ...]]:
+        """Send what is in doubt until the proxy has it; a receipt for each topic.
 
-    def _settle_recorded(self) -> Conversation[tuple[Receipt, ...]]:
-        with ExitStack() as stack:
-            begin = self._recorder.call
-            batches = self._pending.batches
-            calls = [stack.enter_context(begin("put", one.topic)) for one in batches]
-            return (yield from self._settle(calls))
-
-    def _settle(self, calls: Sequence[Call]) -> Conversation[tuple[Receipt, ...]]:
+        Args:
+            calls: in the journal, one for each batch; without them they are begun here.
+        """
         session = self.session
+        if self._recorder.active and not calls:
+            with ExitStack() as stack:
+                begin = self._recorder.call
+                batches = self._pending.batches
+                calls = [stack.enter_context(begin("put", one.topic)) for one in batches]
+                return (yield from self.settle(calls))
         try:
             reply = yield from session.asking_as_known(self._send, calls)
             if isinstance(reply, Gap):
@@ -207,44 +203,35 @@ class PublisherEngine:
             if not self._pending.number:
                 failed(self._sending, error, kept=True)
             raise
-        if isinstance(reply, PutAck | Duplicate | CommitAck):
+        if isinstance(reply, (PutAck, Duplicate, CommitAck)):
             if not isinstance(reply, PutAck) and self._is_used(reply):
                 used = self._used_before()
                 for call in calls:
                     call.unknown(used)  # the numbers may have had this very content
                 raise used
-            return (yield from self._stored(reply, calls))
+            receipts = self._stored(reply, calls)
+            yield Save(self.outbox.settled(receipts))
+            return receipts
         if isinstance(reply, Limit | Denied):
             yield from self._give_up()
             session.met.clear()  # an attempt before a right was taken may have been stored
         session.refused(reply)
 
     def _send(self, calls: Sequence[Call]) -> Conversation[AnyReply]:
-        """Send once the numberings agree; the comparison may renumber a batch.
-
-        A transaction whose staged batches were lost is staged again.
-        """
-        session = self.session
-        for _ in range(session.requester.retry.retries_max + 1):
-            pending = self.outbox.pending
-            assert pending is not None
-            topics = [batch.topic for batch in pending.batches]
-            if not session.met.issuperset(topics):
-                yield from session.meet_all(topics)
-                pending = self._pending
-            if calls:
-                self._invoke(pending, calls)
-            if pending.number:
-                reply = yield from stage_and_commit(
-                    pending, session.asking, session.head, attempt=self._token(16)
-                )
-                if is_lost(reply):
-                    continue
-                return reply
+        """Send once the numberings agree; the comparison may renumber a batch."""
+        session, outbox = self.session, self.outbox
+        assert outbox.pending is not None
+        topics = [batch.topic for batch in outbox.pending.batches]
+        if not session.met.issuperset(topics):
+            yield from session.meet_all(topics)
+        pending = outbox.pending
+        if calls:
+            self._invoke(pending, calls)
+        if not pending.number:
             (batch,) = pending.batches
             put = Put(
-                client=session.client,
-                epoch=self.outbox.epoch,
+                client=session.client,  # not `**session.head()`, which takes twice as long
+                epoch=outbox.epoch,
                 request=session.requester.next_number(),
                 topic=batch.topic,
                 first_sequence=batch.first_sequence,
@@ -252,6 +239,10 @@ class PublisherEngine:
                 crc=batch.crc,
             )
             return (yield from session.requester.asking(put, batch.body))[0]
+        for _ in range(session.requester.retry.retries_max + 1):
+            reply = yield from stage_and_commit(pending, session, attempt=self._token(16))
+            if not isinstance(reply, StageLost):
+                break  # else all is staged again
         return reply
 
     @property
@@ -276,7 +267,9 @@ class PublisherEngine:
     def _is_used(self, reply: AnyReply) -> bool:
         """Whether the proxy has other content under the numbers in doubt, or may have."""
         if self._pending.number:
-            return isinstance(reply, Gap | Conflict) or is_unproven(reply)
+            if isinstance(reply, CommitAck):  # without receipts: too long ago to be compared
+                return reply.receipts is None
+            return isinstance(reply, Gap | Conflict)
         unproven = isinstance(reply, Duplicate) and self.outbox.is_unproven(reply.offset)
         return unproven or isinstance(reply, Conflict)
 
@@ -309,8 +302,8 @@ class PublisherEngine:
 
     def _stored(
         self, reply: PutAck | Duplicate | CommitAck, calls: Sequence[Call]
-    ) -> Conversation[tuple[Receipt, ...]]:
-        """Record the offsets, settle the calls, and remove the put from the outbox."""
+    ) -> tuple[Receipt, ...]:
+        """Record the offsets, and settle the puts."""
         pending, client = self.outbox.pending, self.session.client
         assert pending is not None
         receipts: tuple[Receipt, ...]
@@ -328,8 +321,7 @@ class PublisherEngine:
             session = self.session
             session.last_transaction = max(session.last_transaction, pending.number)
         else:
-            stored(self._sending, receipts[0])  # before, too: else a waiting call puts it again
-        yield Save(self.outbox.settled(receipts))
+            stored(self._sending, receipts[0])  # before the outbox: else a waiting call puts again
         return receipts
 
     def _record(self, pending: Pending, receipts: Sequence[Receipt], calls: Sequence[Call]) -> None:

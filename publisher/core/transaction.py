@@ -6,13 +6,13 @@ The block collects; leaving it sends. So an error inside it sends and stores not
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Protocol
 
 import msgspec
 
 from reliable_pubsub.common.core import names
-from reliable_pubsub.common.core.answers import AnyReply, StageLost
+from reliable_pubsub.common.core.answers import AnyReply
 from reliable_pubsub.common.core.arguments import checked
 from reliable_pubsub.common.core.batch import (
     BATCH_ROOM_BYTES,
@@ -44,6 +44,7 @@ from reliable_pubsub.common.core.transaction_messages import (
 from .outbox import Encoded, Pending, encoded
 from .payloads import AnyCodec, Payloads
 from .receipt import Receipt
+from .session import PublisherSession
 
 TASK: Final = 0  # a publisher is a writer with one task
 
@@ -192,22 +193,16 @@ def digest_of(pending: Pending) -> bytes:
 
 
 def stage_and_commit(
-    pending: Pending,
-    ask: Callable[[Stage | Commit, bytes | None], Conversation[AnyReply]],
-    head: Callable[[], dict[str, Any]],
-    *,
-    attempt: bytes,
+    pending: Pending, session: PublisherSession, *, attempt: bytes
 ) -> Conversation[AnyReply]:
     """Stage every batch, then commit them; return the first unexpected reply, or the last one.
 
     Args:
-        ask: sends a request until it is answered.
-        head: client, epoch and the next request number.
         attempt: random; another one each time.
     """
     for chunk, batch in enumerate(pending.batches):
         stage = Stage(
-            **head(),
+            **session.head(),
             transaction=pending.number,
             task=TASK,
             attempt=attempt,
@@ -217,25 +212,15 @@ def stage_and_commit(
             crc=batch.crc,
             first_sequence=batch.first_sequence,
         )
-        reply = yield from ask(stage, batch.body)
+        reply = yield from session.asking(stage, batch.body)
         if isinstance(reply, CommitAck):
             break  # it, or another one, is committed: COMMIT compares the digest
         if not isinstance(reply, StageAck):
             return reply
     commit = Commit(
-        **head(),
+        **session.head(),
         transaction=pending.number,
         parts=(Part(TASK, attempt, len(pending.batches)),),
         digest=digest_of(pending),
     )
-    return (yield from ask(commit, None))
-
-
-def is_lost(reply: AnyReply) -> bool:
-    """Whether staged batches were lost, so that all must be staged again."""
-    return isinstance(reply, StageLost)
-
-
-def is_unproven(reply: AnyReply) -> bool:
-    """Whether the number was committed too long ago to compare its content."""
-    return isinstance(reply, CommitAck) and reply.receipts is None
+    return (yield from session.asking(commit))

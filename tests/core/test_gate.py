@@ -137,7 +137,7 @@ def test_a_closed_client_is_closed_again_and_answers_nothing_else() -> None:
 class Work:
     """What a call wants to have done."""
 
-    is_settled = False
+    outcome = None
 
 
 def test_work_of_a_call_that_was_broken_off_while_it_waited_is_not_done_by_others() -> None:

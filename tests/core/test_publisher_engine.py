@@ -12,6 +12,7 @@ import pytest
 from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.common.core.conversation import Conversation, Effect, Exchange, Pause, Save
 from reliable_pubsub.common.core.errors import InDoubtError, ProxyUnreachableError
+from reliable_pubsub.common.core.message_base import QoS
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.world import World
 from reliable_pubsub.publisher.client import Publisher
@@ -67,8 +68,8 @@ class House:
         return None
 
 
-def a_put(qos: int = 2) -> WaitingPut:
-    return WaitingPut("t", Batch([b"a"]), 1 if qos == 1 else 2)
+def a_put(qos: QoS = 2, note: bytes | None = None) -> WaitingPut:
+    return WaitingPut("t", Batch([b"a"]), qos, note)
 
 
 def by_asyncio(house: House, puts: int) -> None:
@@ -116,7 +117,7 @@ def looks(outbox: Outbox) -> object:
 Begin = Callable[[House], Conversation[object]]
 CONVERSATIONS: dict[str, Begin] = {
     "put": lambda house: house.engine.put(a_put(), tuple),
-    "put with a note": lambda house: house.engine.put(a_put(), tuple, b"1"),
+    "put with a note": lambda house: house.engine.put(a_put(note=b"1"), tuple),
     "put at QoS 1": lambda house: house.engine.put(a_put(1), tuple),
     "begin a run": lambda house: house.engine.begin_run(b"0", ["t", "u"]),
     "ready for": lambda house: house.engine.ready_for("u", 1, repeats=False),
