@@ -1,7 +1,6 @@
 """Who was heard when, counted beside the broker: its leases end neither too early nor too late.
 
-The broker counts a request before it looks at it; here its answer tells whether it was one of the
-sender's current epoch.
+The broker counts a request of the sender's current epoch, however it is answered.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from reliable_pubsub.common.core.answers import AnyReply, Fenced
 from reliable_pubsub.common.core.pattern_messages import Fetch, Match
 from reliable_pubsub.common.core.qos0_messages import Ring
 from reliable_pubsub.common.core.requests import Ack, AnyRequest, Bye, Dead, Get, Sub, Unsub
@@ -29,9 +27,11 @@ class Silences:
         self._ticked_s = 0.0
         self._heard_s: dict[str, float] = {}
 
-    def heard(self, request: AnyRequest, reply: AnyReply, now_s: float) -> None:
-        """A request arrived, and is answered so."""
-        if isinstance(request, _RENEWING) and not isinstance(reply, Fenced):
+    def heard(self, request: AnyRequest, state: State, now_s: float) -> None:
+        """A request arrived."""
+        session = state.sessions.get(("subscriber", request.client))
+        is_current = session is not None and session.epoch == request.epoch
+        if isinstance(request, _RENEWING) and is_current:
             self._heard_s[request.client] = now_s
 
     def judge(self, state: State, due: Iterable[Record], now_s: float) -> None:

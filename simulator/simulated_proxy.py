@@ -82,7 +82,7 @@ class WatchedEngine(Engine):
         decision = super()._decide(request, body, now_ns)
         self.state.settings = settings
         if self._arrives:  # a GET that waited says nothing of its sender when it is decided again
-            self._silences.heard(request, decision.reply, self.world.now_s)
+            self._silences.heard(request, self.state, self.world.now_s)
         self._note(request, decision)
         return decision
 

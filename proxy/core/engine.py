@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -71,6 +71,10 @@ from .rights import needs_of_staged, part_of
 from .state import BrokerSettings, Setup, State
 from .stored import StoredState
 from .waiting_gets import OVERTAKEN, WaitingGet, WaitingGets, Waits
+
+# Tuples, because a union is made again each time that it is looked at.
+_WAITING: Final = (Get, Take, Fetch)
+_COMPLETED: Final = (Ring, Status, Listeners)
 
 
 class Engine:
@@ -232,21 +236,20 @@ class Engine:
         heard(self.state, request, now_s)
         if self.waiting.of:
             self.waiting.heard(request, reply_to)
-        decision = self._decided(request, body, now_ns)
-        if not (
-            isinstance(request, Get | Take | Fetch)
-            and self._waits(request, decision, reply_to, now_s)
-        ):
+        decision = self._decide(request, body, now_ns)
+        if not (isinstance(request, _WAITING) and self._waits(request, decision, reply_to, now_s)):
             self._leave(decision, reply_to, now_s)
         return decision
 
-    def _decided(self, request: AnyRequest, body: bytes, now_ns: int) -> Decision:
-        """Decide and apply."""
-        decision = self._decide(request, body, now_ns)
+    def _decide(self, request: AnyRequest, body: bytes, now_ns: int) -> Decision:
+        """Decide, and apply the records of the decision."""
+        state = self.state
+        decision = broker.decide(state, request, body, now_ns=now_ns)
+        if isinstance(request, _COMPLETED):
+            decision = self._completed(request, decision)
         if self._disk_hangs:
-            decision = broker.without_waiting(self.state, request, decision)
+            decision = broker.without_waiting(state, request, decision)
         if decision.records:
-            state = self.state
             if state.authority.has_rights or state.settings.stored_bytes_max < NUMBER_MAX:
                 decision = self.quotas.judged(state, request, decision)
             self._apply(decision.records)
@@ -262,18 +265,12 @@ class Engine:
 
     def _leave(self, decision: Decision, reply_to: Any, now_s: float) -> None:
         """Answer when everything that the reply reports is durable."""
+        frames = encode_reply(decision.reply, decision.body)
         if decision.visible_at <= self.state.durable_lsn:
-            self._answer(reply_to, decision.reply, decision.body)
+            self._answer(reply_to, decision.reply, frames)
         else:
-            frames = encode_reply(decision.reply, decision.body)
             held = HeldAnswer(decision.visible_at, now_s, reply_to, decision.reply, frames)
             self.backlog.answers.append(held)
-
-    def _decide(self, request: AnyRequest, body: bytes, now_ns: int) -> Decision:
-        decision = broker.decide(self.state, request, body, now_ns=now_ns)
-        if isinstance(request, Ring | Status | Listeners):
-            return self._completed(request, decision)
-        return decision
 
     def _completed(self, request: Ring | Status | Listeners, decision: Decision) -> Decision:
         """Add what the broker does not know."""
@@ -353,7 +350,7 @@ class Engine:
         answers = self.backlog.answers
         while answers and answers[0].visible_at <= self.state.durable_lsn:
             held = answers.popleft()
-            self._send(held.reply_to, held.reply, held.frames)
+            self._answer(held.reply_to, held.reply, held.frames)
         self._show(newest)
 
     def _show(self, batches: Sequence[Appended]) -> None:
@@ -459,7 +456,7 @@ class Engine:
             nothing = Decision(Taken(**echo(self.state, request)), visible_at=self.state.lsn)
             self._leave(nothing, get.reply_to, now_s)
             return
-        decision = self._decided(request, b"", now_ns)
+        decision = self._decide(request, b"", now_ns)
         waits_on = isinstance(request, Take) and _is_empty(decision.reply)
         if not (waits_on and self.waiting.keep_again(get, now_s)):
             self._leave(decision, get.reply_to, now_s)
@@ -471,10 +468,9 @@ class Engine:
             self._taken = []
             self._is_urgent = False
 
-    def _answer(self, reply_to: Any, reply: Reply, body: bytes | None = None) -> None:
-        self._send(reply_to, reply, encode_reply(reply, body))
-
-    def _send(self, reply_to: Any, reply: Reply, frames: list[bytes]) -> None:
+    def _answer(self, reply_to: Any, reply: Reply, frames: list[bytes] | None = None) -> None:
+        """Answer now; the frames are those of the reply, if it was encoded before."""
+        frames = frames or encode_reply(reply)
         self.counts.answer(reply, frames)
         self.outputs.append(Answer(reply_to, frames))
 
