@@ -12,7 +12,7 @@ from reliable_pubsub.common.core.requests import Dead
 from .changed_log import not_this_log
 from .reading import subscription_of
 from .records import Appended, CursorMoved, DeadLettered, Decision
-from .replies import decided, echo, malformed, topic_for_publisher
+from .replies import decided, echo, malformed, topic_or_created
 from .retention import make_room
 from .state import State
 from .subscriptions import Subscription
@@ -67,7 +67,7 @@ def _store_letter(
     subscription: Subscription,
     topic: str,
 ) -> Decision:
-    found = topic_for_publisher(state, request, topic)
+    found = topic_or_created(state, request, topic, compares=True)
     if isinstance(found, Decision):
         return found
     letters, created = found

@@ -12,7 +12,7 @@ from reliable_pubsub.common.core.errors import MalformedError, UsageError
 from reliable_pubsub.common.core.group_messages import Settle, Take
 
 from .records import Appended, Decision, GroupLetter, Record
-from .replies import topic_for_publisher
+from .replies import topic_or_created
 from .retention import make_room
 from .state import State
 from .topic_log import TopicLog
@@ -47,7 +47,7 @@ class GroupLetters:
         state, request = self._state, self._request
         topic = dead_topic(request.topic)
         assert topic is not None  # checked where messages can be rejected
-        found = topic_for_publisher(state, request, topic)
+        found = topic_or_created(state, request, topic, compares=True)
         if isinstance(found, Decision):
             return found
         log, created = found

@@ -8,7 +8,7 @@ from reliable_pubsub.common.core.requests import Put
 from reliable_pubsub.common.core.transaction_messages import Stage
 
 from .records import Appended, Decision
-from .replies import echo, malformed, topic_for_publisher, topic_or_created
+from .replies import echo, malformed, topic_or_created
 from .retention import make_room
 from .sessions import fence
 from .state import State
@@ -37,9 +37,7 @@ def append_put(
     state: State, request: Put, log: TopicLog | None, body: bytes, now_ns: int
 ) -> Decision:
     """Append a batch if there is room."""
-    # Numbers are compared at QoS 2 only.
-    find = topic_for_publisher if request.qos == 2 else topic_or_created
-    found = find(state, request, request.topic)
+    found = topic_or_created(state, request, request.topic, compares=request.qos == 2)
     if isinstance(found, Decision):
         return found
     log, created = found

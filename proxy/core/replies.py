@@ -79,44 +79,33 @@ def limit_reached(state: State, request: AnyRequest, setting: SettingOfLimit) ->
 
 
 def topic_or_created(
-    state: State, request: AnyRequest, topic: str, others: int = 0
+    state: State, request: AnyRequest, topic: str, others: int = 0, *, compares: bool = False
 ) -> tuple[TopicLog, tuple[Record, ...]] | Decision:
-    """A topic and the records that create it, or the refusal of one topic too many.
+    """A topic and the records that create it, or the refusal of one topic or publisher too many.
 
     With a topic begin the subscriptions of the patterns that match it.
     One that was deleted is made again where it ended: its numbers and offsets go on.
 
     Args:
         others: topics that the same decision creates before it.
+        compares: the topic compares the numbers of the sender for ever.
     """
     log = state.topics.get(topic)
-    if log is not None and topic not in state.deleted_topics:
-        return log, ()
-    if len(state.topics) - len(state.deleted_topics) + others >= state.settings.topics_max:
-        return limit_reached(state, request, "topics_max")
-    if log is not None:
-        back = TopicDeleted(log.topic_id, is_back=True)
-        return log, (back, *begun_by_patterns(state, log))
-    if state.last_topic_id + others >= CHOSEN_TOPICS_MAX:
-        return limit_reached(state, request, "topics_max")
-    created, log = state.next_topic(topic, others)
-    return log, (created, *begun_by_patterns(state, log))
-
-
-def topic_for_publisher(
-    state: State, request: AnyRequest, topic: str, others: int = 0
-) -> tuple[TopicLog, tuple[Record, ...]] | Decision:
-    """As `topic_or_created`, for a sender whose numbers the topic compares for ever.
-
-    Or the refusal of one such publisher too many.
-    """
-    found = topic_or_created(state, request, topic, others)
-    if isinstance(found, Decision):
-        return found
-    known = found[0].publishers
-    if request.client not in known and len(known) >= state.settings.publishers_per_topic_max:
+    created: tuple[Record, ...] = ()
+    if log is None or topic in state.deleted_topics:
+        if len(state.topics) - len(state.deleted_topics) + others >= state.settings.topics_max:
+            return limit_reached(state, request, "topics_max")
+        if log is not None:
+            begins: Record = TopicDeleted(log.topic_id, is_back=True)
+        elif state.last_topic_id + others >= CHOSEN_TOPICS_MAX:
+            return limit_reached(state, request, "topics_max")
+        else:
+            begins, log = state.next_topic(topic, others)
+        created = (begins, *begun_by_patterns(state, log))
+    is_new = compares and request.client not in log.publishers
+    if is_new and len(log.publishers) >= state.settings.publishers_per_topic_max:
         return limit_reached(state, request, "publishers_per_topic_max")
-    return found
+    return log, created
 
 
 def begun_by_patterns(state: State, log: TopicLog) -> Iterator[Subscribed]:

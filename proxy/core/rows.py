@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct, field
 
 from reliable_pubsub.common.core.actions import Pause, Resume
 from reliable_pubsub.common.core.limits import ACTIONS_KEPT
@@ -72,15 +73,16 @@ Row = tuple[Any, ...]
 Statement = tuple[str, Sequence[Any]]  # SQL, and its values
 
 
-class _Writes:
+class _Writes(Struct):
     """What the records of one commit write."""
 
-    def __init__(self, topics: dict[int, tuple[str, str]]) -> None:
-        self.batches: list[Row] = []
-        # By table, then by key: the newest row without its CRC-32; None: it is removed.
-        self.rows: defaultdict[str, dict[Row, Row | None]] = defaultdict(dict)
-        self.last: list[Statement] = []  # after all rows
-        self.topics = topics
+    topics: dict[int, tuple[str, str]]
+    batches: list[Row] = []
+    # By table, then by key: the newest row without its CRC-32; None: it is removed.
+    rows: defaultdict[str, dict[Row, Row | None]] = field(
+        default_factory=partial(defaultdict, dict)
+    )
+    last: list[Statement] = []  # after all rows
 
 
 def statements(records: Sequence[Record], topics: dict[int, tuple[str, str]]) -> list[Statement]:

@@ -31,7 +31,7 @@ from reliable_pubsub.common.core.transaction_messages import (
 
 from .publishing import for_subscribers_only
 from .records import Appended, Decision, Record, Staged, TransactionCommitted, Unstaged
-from .replies import decided, echo, topic_for_publisher
+from .replies import decided, echo, topic_or_created
 from .retention import make_room
 from .sessions import fence
 from .staging import LastTransaction, StagedTransaction
@@ -181,7 +181,7 @@ def _share(
     state: State, request: Commit, topic: str, staged: Sequence[Staged], now_ns: int, others: int
 ) -> _Share | Decision:
     """The part of one topic; the same transaction creates `others` topics before it."""
-    found = topic_for_publisher(state, request, topic, others)
+    found = topic_or_created(state, request, topic, others, compares=True)
     if isinstance(found, Decision):
         return found
     log, created = found
