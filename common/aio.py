@@ -69,9 +69,9 @@ class AioShell:
     async def _exchange(self, exchange: Exchange) -> object:
         transport = self._transport  # after a cancellation the gate has it reopened
         transport.send(exchange.frames)
-        answer = await _look(transport.take, [transport.descriptor], exchange.timeout_s)
+        answer = await _look(transport.take, transport.descriptors, exchange.timeout_s)
         if answer is None:
-            transport.reopen()  # it missed its answer, and must not send again (rule R1)
+            transport.move_on()  # it missed its answer, and must not send again (rule R1)
         return answer
 
 

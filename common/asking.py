@@ -37,7 +37,7 @@ class Asker(Requester):
         self.shell = Shell(self.transport, self.clock)
         super().__init__(
             client,
-            self.transport.endpoint,
+            endpoint,
             retry=retry,
             chance=world.chance,
             on_silence=on_silence,

@@ -67,5 +67,5 @@ class Shell:
             transport.reopen()
             raise
         if answer is None:
-            transport.reopen()  # it missed its answer, and must not send again (rule R1)
+            transport.move_on()  # it missed its answer, and must not send again (rule R1)
         return answer

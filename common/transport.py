@@ -1,7 +1,9 @@
-"""The clients' side of ZeroMQ: one REQ socket, and the real clock. No other client file knows zmq.
+"""The clients' side of ZeroMQ: REQ sockets, and the real clock. No other client file knows zmq.
 
-A REQ socket that misses its answer is closed and replaced (rule R1): the options that would let
-it send again (REQ_RELAXED, REQ_CORRELATE) have open defects, libzmq issue 1695.
+A REQ socket that misses its answer never sends again (rule R1): the options that would let it
+(REQ_RELAXED, REQ_CORRELATE) have open defects, libzmq issue 1695. It is closed and replaced; of a
+service at several endpoints it is kept until the request is answered, because a standby begins to
+listen at any time, and the endpoint whose turn it is then may be that of a proxy that hangs.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from itertools import cycle
+from contextlib import suppress
 
 import zmq
 
@@ -21,6 +23,7 @@ from .core.limits import FRAME_BYTES_MAX
 
 RECONNECT_MS = 50  # interval of ZeroMQ's connection attempts while no proxy listens
 RECONNECT_MS_MAX = 1_000
+RECONNECT_MS_MAX_OF_SEVERAL = 250  # of a service that a standby may take over
 _DONT_WAIT = int(zmq.DONTWAIT)  # as ints: enumerations are converted at each call
 _SEND_MORE = int(zmq.SNDMORE) | _DONT_WAIT
 _MORE = int(zmq.RCVMORE)
@@ -43,10 +46,14 @@ class ClientContext(zmq.Context[zmq.Socket[bytes]]):
         socket.__init__(self, kind)  # type: ignore[misc]  # only now there is something to close
         return socket
 
-    def destroy(self, linger: int | None = None) -> None:
-        """Close all sockets, then end."""
+    def close_sockets(self, linger: int | None = None) -> None:
+        """Close all sockets."""
         for socket in self._held:
             socket.close(linger=linger)
+
+    def destroy(self, linger: int | None = None) -> None:
+        """Close all sockets, then end."""
+        self.close_sockets(linger)
         self.term()
 
 
@@ -86,7 +93,7 @@ def use_keys_of(endpoint: str, socket: zmq.Socket[bytes]) -> None:
 
 
 class ReqTransport:
-    """A REQ socket, to one endpoint at a time. Implements `retry.Transport`; used by one thread."""
+    """REQ sockets with one request under way. Implements `retry.Transport`; used by one thread."""
 
     def __init__(self, endpoint: str) -> None:
         """Create a socket that connects in the background; without a proxy, requests time out.
@@ -94,28 +101,38 @@ class ReqTransport:
         Args:
             endpoint: or several of one service (`endpoints_of`); after silence the next is tried.
         """
-        self._turns = cycle(endpoints_of(endpoint))
-        self._keys = keys_of(endpoint)
-        self.endpoint = self._next()
+        keys = keys_of(endpoint)
+        several = endpoints_of(endpoint)
+        self._endpoints = (
+            several if keys is None else [SecureEndpoint(one, keys) for one in several]
+        )
+        self._turn = 0
+        self._earlier: dict[int, zmq.Socket[bytes]] = {}  # by turn; asked the same, not answered
         self._context = ClientContext()
         end_with(self, self._context)
-        self._socket = self._open()
+        self._go_on_with(self._open(self._turn))
 
-    def _next(self) -> str:
-        endpoint = next(self._turns)
-        return endpoint if self._keys is None else SecureEndpoint(endpoint, self._keys)
+    @property
+    def endpoint(self) -> str:
+        """Whose turn it is."""
+        return self._endpoints[self._turn]
 
-    def _open(self) -> zmq.Socket[bytes]:
-        self._timeout_s: float | None = None  # of the socket; None: it is not known
+    def _open(self, turn: int) -> zmq.Socket[bytes]:
+        endpoint, is_one = self._endpoints[turn], len(self._endpoints) == 1
         socket = self._context.socket(zmq.REQ)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.MAXMSGSIZE, FRAME_BYTES_MAX)
         socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
-        socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX)
-        use_keys_of(self.endpoint, socket)
-        socket.connect(self.endpoint)
-        self._send = sender_of(socket)
+        longest_ms = RECONNECT_MS_MAX if is_one else RECONNECT_MS_MAX_OF_SEVERAL
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, longest_ms)
+        use_keys_of(endpoint, socket)
+        socket.connect(endpoint)
         return socket
+
+    def _go_on_with(self, socket: zmq.Socket[bytes]) -> None:
+        self._timeout_s: float | None = None  # of the socket; None: it is not known
+        self._socket = socket
+        self._send = sender_of(socket)
 
     def send(self, frames: Sequence[bytes]) -> None:
         """Send a request; ZeroMQ queues it until it is connected. Never waits."""
@@ -130,6 +147,8 @@ class ReqTransport:
 
     def receive(self, timeout_s: float) -> Sequence[bytes] | None:
         """Wait for the answer; None after `timeout_s`."""
+        if self._earlier:
+            return self._receive_from_any(timeout_s)
         socket = self._socket
         if timeout_s != self._timeout_s:
             self._timeout_s = None  # until it is set, also if this is interrupted
@@ -143,23 +162,55 @@ class ReqTransport:
         except zmq.Again:
             return None
 
+    def _receive_from_any(self, timeout_s: float) -> Sequence[bytes] | None:
+        poller = zmq.Poller()
+        for socket in (self._socket, *self._earlier.values()):
+            poller.register(socket, zmq.POLLIN)
+        poller.poll(max(int(timeout_s * 1000), 1))
+        return self.take()
+
     def take(self) -> Sequence[bytes] | None:
         """The answer, if it has come. Never waits."""
-        try:
-            return self._socket.recv_multipart(zmq.DONTWAIT)
-        except zmq.Again:
-            return None
+        for turn, socket in ((self._turn, self._socket), *self._earlier.items()):
+            with suppress(zmq.Again):
+                frames = socket.recv_multipart(zmq.DONTWAIT)
+                if self._earlier:
+                    self._answered(turn, socket)
+                return frames
+        return None
+
+    def _answered(self, turn: int, by: zmq.Socket[bytes]) -> None:
+        """Go on with the endpoint that has answered; the others are not asked any longer."""
+        for socket in (self._socket, *self._earlier.values()):
+            if socket is not by:
+                socket.close(linger=0)
+        self._earlier = {}
+        self._turn = turn
+        self._go_on_with(by)
 
     @property
-    def descriptor(self) -> int:
-        """A file descriptor that becomes readable after a `take` that found nothing."""
-        return int(self._socket.getsockopt(zmq.FD))
+    def descriptors(self) -> list[int]:
+        """File descriptors; one becomes readable after a `take` that found nothing."""
+        sockets = (self._socket, *self._earlier.values())
+        return [int(socket.getsockopt(zmq.FD)) for socket in sockets]
+
+    def move_on(self) -> None:
+        """Ask at the next endpoint; one of several that was asked before may still answer."""
+        if len(self._endpoints) == 1:
+            self.reopen()
+            return
+        self._earlier[self._turn] = self._socket
+        self._turn = (self._turn + 1) % len(self._endpoints)
+        if (silent := self._earlier.pop(self._turn, None)) is not None:
+            silent.close(linger=0)
+        self._go_on_with(self._open(self._turn))
 
     def reopen(self) -> None:
-        """Discard the socket and its request in flight; open a new one, to the next endpoint."""
-        self._socket.close(linger=0)
-        self.endpoint = self._next()
-        self._socket = self._open()
+        """Discard every request in flight; open a new socket, to the next endpoint."""
+        self._context.close_sockets(linger=0)
+        self._earlier = {}
+        self._turn = (self._turn + 1) % len(self._endpoints)
+        self._go_on_with(self._open(self._turn))
 
     def close(self) -> None:
         """Close the socket and its context."""

@@ -34,11 +34,16 @@ TAKE_OVER: Final = (
     b" WHERE term = %s AND beat = %s RETURNING term"
 )
 # Sessions with a transaction that has the row. No timeout of the server ends one whose client was
-# stopped, or lost its host, in the middle of sending a commit.
+# stopped, or lost its host, in the middle of sending a commit. Those that wait for it come first:
+# the beat of the same proxy would else be stored as soon as its commit is gone, and begin the
+# silence again.
 END_WHAT_HOLDS_THE_ROW: Final = b"""
-SELECT pg_terminate_backend(pid) FROM pg_locks
-WHERE relation = 'serving'::regclass AND mode = 'RowExclusiveLock' AND granted
-    AND pid <> pg_backend_pid()
+SELECT pg_terminate_backend(pid) FROM (
+    SELECT pid FROM pg_locks AS held
+    WHERE relation = 'serving'::regclass AND mode = 'RowExclusiveLock' AND granted
+        AND pid <> pg_backend_pid()
+    ORDER BY EXISTS (SELECT FROM pg_locks WHERE pid = held.pid AND NOT granted) DESC
+) AS waiting_then_holding
 """
 # Fails by the constraint when the term is over; waits for a transaction that has the row.
 BEAT: Final = b"UPDATE serving SET said = %s, beat = beat + 1"

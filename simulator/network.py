@@ -57,6 +57,11 @@ class Network:
         self._cut_until_s: dict[str, float] = {}
         self._deaf_until_s: dict[str, float] = {}
 
+    @property
+    def doors_count(self) -> int:
+        """Of how many proxies the service is."""
+        return len(self._doors)
+
     def cut(self, client: str, seconds: float) -> None:
         """Partition a client from the proxy."""
         self._world.happened("partition", "network", f"{client} is cut off for {seconds:.3f} s")
@@ -146,18 +151,18 @@ class SimulatedTransport:
         """Open the first socket."""
         self.client = client
         self.role: Role = role
-        self.socket = 1  # number of the socket that is open now
+        self.socket = 1  # number of the socket whose turn it is
+        self._earliest = 1  # that may still be answered
         self._process = process
         self._network = network
         self._waiting = False
-        self._arrived: list[bytes] | None = None
+        self._arrived: tuple[int, list[bytes]] | None = None  # at which socket
 
     def send(self, frames: Sequence[bytes]) -> None:
         """Send a request; the process may die before and after it."""
         assert not self._waiting, "a REQ socket with a request under way cannot send"
         self._process.step("send")
         self._waiting = True
-        self._arrived = None
         self._network.request(self, frames)
         self._process.step("sent")
 
@@ -166,22 +171,41 @@ class SimulatedTransport:
         if self._arrived is None:
             self._process.wait(timeout_s)
         self._process.step("receive")
-        if self._arrived is not None:
-            self._waiting = False
-        return self._arrived
+        if self._arrived is None:
+            return None
+        by, frames = self._arrived
+        if by != self.socket:
+            self.socket += 1
+            while (self.socket - by) % self._network.doors_count:
+                self.socket += 1  # go on with the proxy that has answered
+        self._have_nothing_under_way()
+        return frames
+
+    def move_on(self) -> None:
+        """Go on at the next proxy of several; those that were asked before may still answer."""
+        doors = self._network.doors_count
+        earliest = self._earliest if doors > 1 else self.socket + 1
+        self.reopen()
+        self._earliest = max(earliest, self.socket + 1 - doors)
 
     def reopen(self) -> None:
-        """Give up the socket: what is under way to it is lost."""
+        """Give up the sockets: what is under way to them is lost."""
         self.socket += 1
+        self._have_nothing_under_way()
+
+    def _have_nothing_under_way(self) -> None:
+        self._earliest = self.socket
         self._waiting = False
         self._arrived = None
 
     def arrive(self, socket: int | None, frames: list[bytes]) -> Turn | None:
         """An answer comes to a socket (None: to the present one). An event."""
-        if (socket is None or socket == self.socket) and self._waiting and self._arrived is None:
-            self._arrived = frames
-            return self._process.wake()
-        return None
+        by = self.socket if socket is None else socket
+        is_closed = by < self._earliest or (by == self.socket and not self._waiting)
+        if is_closed or self._arrived is not None:
+            return None
+        self._arrived = by, frames
+        return self._process.wake() if self._waiting else None
 
 
 class SimulatedClock:

@@ -712,6 +712,10 @@ class FakeTransport:
         self._waiting.clear()
         return answer
 
+    def move_on(self) -> None:
+        """See `retry.Transport`."""
+        self.reopen()
+
     def reopen(self) -> None:
         """See `retry.Transport`."""
         self._waiting.clear()

@@ -27,7 +27,7 @@ class Exchange(Struct, frozen=True, gc=False):
 
 
 class Reopen(Struct, frozen=True):
-    """Discard the socket; the answer on its way is not wanted. Silence has done it already."""
+    """Discard the sockets; an answer on its way is not wanted."""
 
 
 class Pause(Struct, frozen=True):

@@ -70,7 +70,8 @@ class Requester:
         An answer that does not repeat client, epoch and request number belongs to another request
         and is dropped (rule R1). FULL, BUSY and STORAGE_FULL are asked again like silence, on the
         same socket, because the proxy is there. Of several endpoints the next one is asked after
-        silence; one attempt of the policy is one round of them all, and a pause follows a round.
+        silence, and those asked before may still answer; one attempt of the policy is one round of
+        them all, and a pause follows a round.
 
         Args:
             wait_s: how long the proxy may hold the answer; silence begins after that.
@@ -128,6 +129,7 @@ class Requester:
             self._tell(logging.WARNING, request, what, attempt, attempts)
         if later is not None:
             raise TryLaterError(code=later.code, text=later.text, attempts=attempts)
+        yield REOPEN  # what is asked next is another request
         verb = str(type(request).__struct_config__.tag)
         raise ProxyUnreachableError(
             endpoint=self.endpoint, attempts=attempts, waited_s=waited_s, verb=verb

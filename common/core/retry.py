@@ -12,9 +12,11 @@ from .message_base import Natural
 
 
 class Transport(Protocol):
-    """One REQ socket to one endpoint."""
+    """One request under way, at one endpoint after the other."""
 
-    endpoint: str
+    @property
+    def endpoint(self) -> str:
+        """Whose turn it is."""
 
     def send(self, frames: Sequence[bytes]) -> None:
         """Send a request on a socket that has none in flight."""
@@ -22,8 +24,11 @@ class Transport(Protocol):
     def receive(self, timeout_s: float) -> Sequence[bytes] | None:
         """Wait for the answer; None after `timeout_s`."""
 
+    def move_on(self) -> None:
+        """After silence: ask at the next endpoint; one that was asked before may still answer."""
+
     def reopen(self) -> None:
-        """Discard the socket and its request in flight; open a new one."""
+        """Discard every request in flight with its socket; open a new one."""
 
 
 class Clock(Protocol):

@@ -12,6 +12,7 @@ from reliable_pubsub.common.core.errors import TryLaterError
 from reliable_pubsub.common.core.wire import decode_request, encode_reply
 from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy, a_world
 
+PUBLISHERS = "tcp://127.0.0.1:5555"  # the default
 ONCE = RetryPolicy(retries_max=1)
 Logged = pytest.LogCaptureFixture
 
@@ -47,7 +48,7 @@ def test_a_put_that_goes_well_is_told_at_debug_and_its_session_at_info(caplog: L
     assert {record.name for record in caplog.records} == {"reliable_pubsub.publisher"}
     assert levels(caplog) == {"DEBUG", "INFO"}
     asks, answered = (record for record in caplog.records if record.__dict__.get("verb") == "PUT")
-    facts = {"client": "p", "topic": "t", "epoch": 1, "endpoint": "fake://proxy", "attempt": 0}
+    facts = {"client": "p", "topic": "t", "epoch": 1, "endpoint": PUBLISHERS, "attempt": 0}
     assert facts.items() <= asks.__dict__.items()
     assert "PUT on 't', request" in asks.getMessage()
     assert answered.getMessage().endswith("is answered PutAck")

@@ -10,7 +10,14 @@ from typing import TypeVar
 import pytest
 
 from reliable_pubsub.common.core.batch import Batch
-from reliable_pubsub.common.core.conversation import Conversation, Effect, Exchange, Pause, Save
+from reliable_pubsub.common.core.conversation import (
+    Conversation,
+    Effect,
+    Exchange,
+    Pause,
+    Reopen,
+    Save,
+)
 from reliable_pubsub.common.core.errors import InDoubtError, ProxyUnreachableError
 from reliable_pubsub.common.core.message_base import QoS
 from reliable_pubsub.common.core.retry import RetryPolicy
@@ -59,7 +66,7 @@ class House:
                 self.transport.send(effect.frames)
                 answer = self.transport.receive(effect.timeout_s)
                 if answer is None:
-                    self.transport.reopen()
+                    self.transport.move_on()
                 return answer
             case Save():
                 self.disk.write(effect.changes, durable=effect.durable)
@@ -103,7 +110,7 @@ def test_without_an_answer_each_attempt_is_an_exchange_and_each_pause_a_value() 
 
     effects = [type(effect) for effect in conversation]  # the result of each is None: silence
 
-    assert effects == [Save, Exchange, Pause, Exchange]
+    assert effects == [Save, Exchange, Pause, Exchange, Reopen]
     with pytest.raises(ProxyUnreachableError) as error:
         put.result()
     assert isinstance(error.value, InDoubtError)

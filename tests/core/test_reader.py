@@ -83,7 +83,9 @@ class TestAReader:
         with pytest.raises(ProxyUnreachableError) as error:
             a_reader(Link(a_log(3), ">" * 11)).read("t", 0)
 
-        assert "no answer to HISTORY from fake://proxy in 11 attempts over" in str(error.value)
+        assert "no answer to HISTORY from tcp://127.0.0.1:5556 in 11 attempts over" in str(
+            error.value
+        )
 
     def test_names_what_is_left_when_the_offset_is_gone(self) -> None:
         proxy = a_broker(settings=BrokerSettings(retention=Retention(history_bytes=0)))

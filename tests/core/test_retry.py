@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from reliable_pubsub.common.asking import Asker
 from reliable_pubsub.common.conversing import Shell
 from reliable_pubsub.common.core.answers import AnyReply, Busy, Full, Malformed, PutAck
 from reliable_pubsub.common.core.errors import MalformedError, ProxyUnreachableError, TryLaterError
@@ -16,7 +17,7 @@ from reliable_pubsub.common.core.message_base import Reply
 from reliable_pubsub.common.core.requester import Requester
 from reliable_pubsub.common.core.retry import RetryPolicy, poll_pause_s
 from reliable_pubsub.common.core.wire import encode_reply
-from tests.fakes import FakeClock, FakeTransport, a_hello, a_put, put_body
+from tests.fakes import FakeClock, FakeTransport, a_hello, a_put, a_world, put_body
 
 REQUEST = a_put(1, request=7)
 BODY = put_body(1)
@@ -175,6 +176,15 @@ class TestSeveralEndpoints:
         with pytest.raises(ProxyUnreachableError):
             script.ask()
         assert len(script.transport.sent) == 2 * (QUICK.retries_max + 1)
+
+    def test_are_all_known_to_what_asks_for_a_client(self) -> None:
+        script = Script(None, ANSWER)
+        world = a_world(script.transport, script.clock)
+        asker = Asker("p", "tcp://a:5555,tcp://b:5555", retry=QUICK, world=world)
+
+        asker.ask(REQUEST, BODY)
+
+        assert script.clock.sleeps == []  # a pause follows a round
 
 
 class TestPauses:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -189,6 +189,30 @@ class TestATerm:
                 with pytest.raises(NotServingError):
                     first.commit(a_beginning())
                 second.commit(a_beginning())
+
+    @pytest.mark.parametrize("holder_first", [True, False])
+    def test_is_taken_before_the_beat_that_waits_for_that_commit_is_stored(
+        self, dsn: str, holder_first: bool
+    ) -> None:
+        """It would be, once the commit is gone, and a standby would begin to wait again."""
+        from reliable_pubsub.proxy.lease import BEAT, END_WHAT_HOLDS_THE_ROW
+        from reliable_pubsub.proxy.postgres_connection import connect
+        from reliable_pubsub.proxy.postgres_store import PostgresStore
+
+        PostgresStore(dsn, "sync").close()
+        with ExitStack() as open_ones:
+            holding, beating, own = (open_ones.enter_context(closing(connect(dsn))) for _ in "123")
+            if not holder_first:
+                holding, beating = beating, holding
+            holding.execute(b"BEGIN")
+            holding.execute(BEAT, (1,))
+            beating.pgconn.send_query(BEAT.replace(b"%s", b"1"))
+            waiting = b"SELECT pid FROM pg_locks WHERE NOT granted AND pid = %s"
+            pids = [beating.info.backend_pid, holding.info.backend_pid]
+            eventually(lambda: own.execute(waiting, pids[:1]).fetchone() is not None, "a beat")
+
+            ended = END_WHAT_HOLDS_THE_ROW.replace(b"pg_terminate_backend(pid)", b"pid")
+            assert own.execute(ended).fetchall() == [(pid,) for pid in pids]
 
 
 @contextmanager
