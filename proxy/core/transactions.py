@@ -120,8 +120,8 @@ def _make_stage_room(
         return tuple(going)
     if one.held_bytes + size > limit:
         text = (
-            f"transaction {request.transaction} of {request.client!r} has "
-            f"{one.held_bytes:,} bytes staged, at most {limit:,} are allowed; "
+            f"transaction {request.transaction} of {request.client!r} has {one.held_bytes:,} bytes "
+            f"staged, and a batch of {size:,} more is above the {limit:,} that are allowed; "
             "make smaller transactions, and abort this one"
         )
         return Decision(Limit(**echo(state, request), limit=limit, text=text))

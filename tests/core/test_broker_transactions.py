@@ -19,7 +19,7 @@ from reliable_pubsub.common.core.answers import (
     StageLost,
     StorageFull,
 )
-from reliable_pubsub.common.core.limits import KIB, MIB, STAGED_IDLE_S_MAX
+from reliable_pubsub.common.core.limits import KIB, MIB, STAGED_BATCH_BYTES, STAGED_IDLE_S_MAX
 from reliable_pubsub.common.core.status import StagingStatus, Status, StatusReport
 from reliable_pubsub.common.core.transaction_messages import (
     AbortAck,
@@ -421,7 +421,13 @@ class TestTheBoundsOfStaging:
         replies = [self.stage(proxy, 1, task) for task in range(5)]
 
         assert [type(reply) for reply in replies] == [StageAck] * 4 + [Limit]
-        assert "make smaller transactions" in str(getattr(replies[-1], "text", ""))
+        size = len(self.BODY) + STAGED_BATCH_BYTES
+        asked = (
+            f"has {4 * size:,} bytes staged, and a batch of {size:,} more is above the {4 * MIB:,}"
+        )
+        text = str(getattr(replies[-1], "text", ""))
+        assert asked in text
+        assert "make smaller transactions" in text
 
     def test_all_together_above_theirs_have_to_wait(self) -> None:
         proxy = a_broker(settings=BOUNDED)
