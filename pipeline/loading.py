@@ -35,7 +35,7 @@ from .job import (
     spark_tasks,
     subscriber_endpoint_option,
 )
-from .numbered import Outcome, numbered_publisher, put_numbered
+from .numbered import Outcome, batches_of, numbered_publisher, put_numbered
 from .records import FORMATS, Columns, Format, about, format_of, places_of, records_of
 
 ROWS_PER_PART: Final = 250_000  # of a file that is cut; another number would be other publishers
@@ -83,7 +83,7 @@ def load_file(work: LoadFile) -> Outcome:
         LogReader(work.subscriber_endpoint, retry=work.retry) as reader,
     ):
         whole = records_of(Path(work.path), work.form, work.columns, first, work.at)
-        records = islice(whole, rows)
+        records = batches_of(islice(whole, rows))
         return put_numbered(publisher, reader, work.topic, records, source=source)
 
 

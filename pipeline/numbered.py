@@ -6,13 +6,14 @@ left. That the records are still the same is seen from the last one that is stor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
-from typing import Final
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, chain, repeat
+from typing import Any, Final
 
 from msgspec import Struct
 
-from reliable_pubsub.common.core.batch import Batch
+from reliable_pubsub.common.core.batch import Batch, column
 from reliable_pubsub.common.core.errors import ConflictError, LostError, TruncatedError
 from reliable_pubsub.common.core.limits import KIB
 from reliable_pubsub.common.core.retry import RetryPolicy
@@ -70,36 +71,39 @@ def put_numbered(
     publisher: Publisher,
     reader: LogReader,
     topic: str,
-    records: Iterable[Record],
+    batches: Iterable[Batch],
     *,
     source: str,
     before_put: Callable[[int], None] = lambda count: None,
-    records_max: int = BATCH_RECORDS,
 ) -> Outcome:
     """Put what is not stored yet.
 
     Args:
-        records: all of them, from the first on, the same at every run; there may be more than last
-            time.
+        batches: of all records, from the first on, the same at every run, however they are cut;
+            there may be more than last time.
         source: what they come from, for errors.
         before_put: told how many messages go next; it may wait.
-        records_max: how many go at a time.
 
     Raises:
         ConflictError: the last record that is stored is another one, or is not there any more.
         InDoubtError: run it again, it resumes.
     """
     done = publisher.ready_for(topic) - 1
-    left = iter(records)
-    if done:
-        last = next(islice(left, done - 1, None), None)
-        _compare(publisher, reader, topic, done, last, source)
-    count, first = 0, None
-    for batch in _batches(left, records_max):
-        before_put(len(batch))
-        receipt = publisher.put_batch(topic, _columns(batch))
+    read, count, first, last = 0, 0, None, None
+    for batch in batches:
+        read, begin = read + len(batch.payloads), read
+        if begin < done <= read:
+            last = record_at(batch, done - begin - 1)
+            _compare(publisher, reader, topic, done, last, source)
+        if read <= done:
+            continue
+        left = part_of(batch, max(done - begin, 0), len(batch.payloads))
+        before_put(len(left.payloads))
+        receipt = publisher.put_batch(topic, left)
         first = receipt.offset if count == 0 else first
-        count += len(batch)
+        count += len(left.payloads)
+    if done and last is None:
+        _compare(publisher, reader, topic, done, None, source)
     return Outcome(source, done, count, first)
 
 
@@ -122,14 +126,7 @@ def _compare(
         (stored,) = reader.read(topic, offset, messages_max=1, bytes_max=0)[:1]
     except (TruncatedError, LostError):
         return
-    columns = stored.columns
-    known = Record(
-        columns.payloads[stored.skip],
-        columns.keys[stored.skip] if columns.keys else None,
-        columns.headers[stored.skip] if columns.headers else None,
-        columns.event_times_ns[stored.skip] if columns.event_times_ns else None,
-    )
-    if known != last:
+    if record_at(stored.columns, stored.skip) != last:
         raise ConflictError(
             f"{what}, and record {done} is another one than the message at offset {offset}: the "
             "source, or what is made of it, was changed. Nothing was put; for a new source choose "
@@ -137,27 +134,95 @@ def _compare(
         )
 
 
-def _batches(records: Iterator[Record], records_max: int) -> Iterator[list[Record]]:
+def record_at(batch: Batch, place: int) -> Record:
+    """One record of a batch."""
+    return Record(
+        batch.payloads[place],
+        batch.keys[place] if batch.keys else None,
+        batch.headers[place] if batch.headers else None,
+        batch.event_times_ns[place] if batch.event_times_ns else None,
+    )
+
+
+def part_of(batch: Batch, first: int, end: int) -> Batch:
+    """The records [first, end) of a batch; a column that none of them uses is left out."""
+    if first == 0 and end == len(batch.payloads):
+        return batch
+    return Batch(
+        batch.payloads[first:end],
+        batch.keys and column(batch.keys[first:end]),
+        batch.headers and column(batch.headers[first:end]),
+        batch.event_times_ns and column(batch.event_times_ns[first:end]),
+    )
+
+
+def batches_of(records: Iterable[Record]) -> Iterator[Batch]:
+    """Batches of records that come one by one."""
     batch: list[Record] = []
     size = 0
     for record in records:
-        if batch and (len(batch) >= records_max or size + record.bytes > BATCH_BYTES):
-            yield batch
+        if batch and (len(batch) >= BATCH_RECORDS or size + record.bytes > BATCH_BYTES):
+            yield _columns(batch)
             batch, size = [], 0
         batch.append(record)
         size += record.bytes
     if batch:
-        yield batch
+        yield _columns(batch)
 
 
 def _columns(records: list[Record]) -> Batch:
-    """As a batch; a column that no record uses is left out."""
-    keys = [one.key for one in records]
-    headers = [one.headers for one in records]
-    times_ns = [one.event_time_ns for one in records]
     return Batch(
         [one.value for one in records],
-        keys if any(one is not None for one in keys) else None,
-        headers if any(one is not None for one in headers) else None,
-        times_ns if any(one is not None for one in times_ns) else None,
+        column([one.key for one in records]),
+        column([one.headers for one in records]),
+        column([one.event_time_ns for one in records]),
+    )
+
+
+def cut_again(batches: Iterable[Batch], records_max: int = BATCH_RECORDS) -> Iterator[Batch]:
+    """The same records in batches of at most so many, and as large as they may be."""
+    held: list[Batch] = []
+    count = size = 0
+    for batch in batches:
+        ends = [0, *accumulate(_sizes(batch))]
+        first, total = 0, len(batch.payloads)
+        while first < total:
+            fits = bisect_right(ends, ends[first] + BATCH_BYTES - size, lo=first) - 1
+            end = min(fits, first + records_max - count)
+            if end == first and not held:
+                end += 1  # a large one is a batch alone; one that is too large is refused there
+            if end > first:
+                held.append(part_of(batch, first, end))
+                count += end - first
+                size += ends[end] - ends[first]
+                first = end
+            if first < total:
+                yield _joined(held)
+                held, count, size = [], 0, 0
+    if held:
+        yield _joined(held)
+
+
+def _sizes(batch: Batch) -> Iterable[int]:
+    """About the size of each record; quickly where there are payloads only."""
+    if batch.keys or batch.headers:
+        return (record_at(batch, place).bytes for place in range(len(batch.payloads)))
+    return (len(one) + RECORD_BYTES for one in batch.payloads)
+
+
+def _joined(batches: Sequence[Batch]) -> Batch:
+    if len(batches) == 1:
+        return batches[0]
+
+    def whole(columns: list[Sequence[Any] | None]) -> Sequence[Any] | None:
+        if not any(columns):
+            return None
+        filled = zip(columns, batches, strict=True)
+        return column([*chain(*(c or repeat(None, len(b.payloads)) for c, b in filled))])
+
+    return Batch(
+        [*chain(*(one.payloads for one in batches))],
+        whole([one.keys for one in batches]),
+        whole([one.headers for one in batches]),
+        whole([one.event_times_ns for one in batches]),
     )

@@ -11,10 +11,13 @@ from hashlib import sha256
 from typing import Any, Final
 
 import click
+import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct
 
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, asking_options
 from reliable_pubsub.common.core import names
+from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.common.core.errors import ConfigurationError, UsageError
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.plan_view import progress_bar
@@ -39,7 +42,14 @@ from .job import (
     subscriber_endpoint_option,
     topics_wanted,
 )
-from .numbered import BATCH_RECORDS, Outcome, Record, numbered_publisher, put_numbered
+from .numbered import (
+    BATCH_RECORDS,
+    Outcome,
+    cut_again,
+    numbered_publisher,
+    part_of,
+    put_numbered,
+)
 from .reading import stored_range
 from .tasks import unheard
 
@@ -51,7 +61,7 @@ class Past(Struct, frozen=True):
     """What is replayed."""
 
     wanted: MessageRange
-    records: Callable[[], Iterator[Record]]
+    batches: Callable[[], Iterator[Batch]]
 
 
 def archived_past(archive: Location, topic: str, first: int | None, end: int | None) -> Past:
@@ -76,33 +86,36 @@ def archived_past(archive: Location, topic: str, first: int | None, end: int | N
         why = "the archive does not have them"
         raise DataLossError(topic=topic, first=expected, end=stop, why=why)
 
-    def records() -> Iterator[Record]:
+    def batches() -> Iterator[Batch]:
         for one in files:
             if one.end > begin and one.first < stop:
-                for batch in archived_rows(one, places[one], _COLUMNS):
-                    for row in batch.to_pylist():
-                        if begin <= row["offset"] < stop:
-                            headers = None if row["headers"] is None else dict(row["headers"])
-                            yield Record(row["value"], row["key"], headers, row["event_time_ns"])
+                for rows in archived_rows(one, places[one], _COLUMNS):
+                    offsets = rows.column("offset")
+                    is_wanted = pc.and_(pc.greater_equal(offsets, begin), pc.less(offsets, stop))
+                    yield _batch(rows.filter(is_wanted))
 
-    return Past(MessageRange(topic, files[0].log, begin, stop), records)
+    return Past(MessageRange(topic, files[0].log, begin, stop), batches)
+
+
+def _batch(rows: pa.RecordBatch) -> Batch:
+    """Rows of an archive; a column that none of them uses is left out."""
+    keys, headers, times_ns = (
+        None if one.null_count == len(one) else one.to_pylist()
+        for one in (rows.column(name) for name in ("key", "headers", "event_time_ns"))
+    )
+    named = headers and [None if one is None else dict(one) for one in headers]
+    return Batch(rows.column("value").to_pylist(), keys, named, times_ns)
 
 
 def stored_past(reader: LogReader, wanted: MessageRange) -> Past:
     """A range of a topic."""
 
-    def records() -> Iterator[Record]:
+    def batches() -> Iterator[Batch]:
         for batch in stored_range(wanted, reader, fail_on_data_loss=True):
-            columns = batch.columns
-            for n in range(batch.skip, min(batch.header.count, wanted.end - batch.header.base)):
-                yield Record(
-                    columns.payloads[n],
-                    columns.keys[n] if columns.keys else None,
-                    columns.headers[n] if columns.headers else None,
-                    columns.event_times_ns[n] if columns.event_times_ns else None,
-                )
+            end = min(batch.header.count, wanted.end - batch.header.base)
+            yield part_of(batch.columns, batch.skip, end)
 
-    return Past(wanted, records)
+    return Past(wanted, batches)
 
 
 class Pace:
@@ -172,10 +185,9 @@ def replay_topic(work: ReplayTopic, on_put: Callable[[int], None] = unheard) -> 
             publisher,
             reader,
             work.target,
-            past.records(),
+            cut_again(past.batches(), pace.batch(BATCH_RECORDS)),
             source=f"replay {work.client} of {wanted.topic!r}",
             before_put=before_put,
-            records_max=pace.batch(BATCH_RECORDS),
         )
 
 

@@ -121,7 +121,9 @@ class TestAnArchiveInAnObjectStore:
         assert verdict.holds
         assert sum(rule.checked for rule in verdict.rules) >= 14
         past = archived_past(bucket, "t", 2, 9)
-        assert [one.value for one in past.records()] == [b"m%d" % n for n in range(3, 10)]
+        assert [one for batch in past.batches() for one in batch.payloads] == [
+            b"m%d" % n for n in range(3, 10)
+        ]
 
     def test_says_which_messages_an_object_had_that_is_gone_or_was_changed(
         self, object_store: ObjectStore, bucket: str
@@ -131,11 +133,11 @@ class TestAnArchiveInAnObjectStore:
         with object_store.system().open_output_stream(address.removeprefix("s3://")) as file:
             file.write(b"PAR1")
         with pytest.raises(DamagedError, match="offsets are 0 to 2 of 't'"):
-            list(archived_past(bucket, "t", None, None).records())
+            list(archived_past(bucket, "t", None, None).batches())
         object_store.remove(address)
 
         with pytest.raises(DamagedError, match="No such file"):
-            list(archived_past(bucket, "t", None, None).records())
+            list(archived_past(bucket, "t", None, None).batches())
 
     def test_is_not_made_where_something_else_is(
         self, object_store: ObjectStore, bucket: str

@@ -347,7 +347,9 @@ class TestAnArchivedPast:
 
         past = archived_past(tmp_path, "t", 2, 9)
 
-        assert [one.value for one in past.records()] == [b"m%d" % n for n in range(3, 10)]
+        assert [one for batch in past.batches() for one in batch.payloads] == [
+            b"m%d" % n for n in range(3, 10)
+        ]
         same = archived_past(tmp_path, "t", 2, 9).wanted
         assert replay_client(past.wanted, "u") == replay_client(same, "u")
         assert replay_client(past.wanted, "u") != replay_client(past.wanted, "v")

@@ -1,0 +1,67 @@
+"""Records as batches, and batches cut again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reliable_pubsub.common.core.batch import Batch
+from reliable_pubsub.pipeline.numbered import (
+    BATCH_BYTES,
+    RECORD_BYTES,
+    Record,
+    batches_of,
+    cut_again,
+    record_at,
+)
+
+records = st.builds(
+    Record,
+    value=st.binary(max_size=3),
+    key=st.none() | st.binary(max_size=1),
+    headers=st.none() | st.just({"name": "value"}),
+    event_time_ns=st.none() | st.integers(-9, 9),
+)
+
+
+def records_in(batches: Sequence[Batch]) -> list[Record]:
+    return [record_at(one, place) for one in batches for place in range(len(one.payloads))]
+
+
+@given(runs=st.lists(st.lists(records, max_size=5)), records_max=st.integers(1, 7))
+def test_records_stay_the_same_in_their_order_however_their_batches_are_cut(
+    runs: list[list[Record]], records_max: int
+) -> None:
+    found = [*cut_again((one for run in runs for one in batches_of(run)), records_max)]
+
+    assert records_in(found) == [one for run in runs for one in run]
+    assert all(len(one.payloads) == records_max for one in found[:-1])
+    assert all(1 <= len(one.payloads) <= records_max for one in found)
+
+
+def test_a_batch_has_no_more_bytes_than_it_should_and_is_filled_up() -> None:
+    half = Record(bytes(BATCH_BYTES // 2 - RECORD_BYTES))
+    large, small = Record(bytes(2 * BATCH_BYTES)), Record(b"")
+    run = [half, half, small, large, half, half]
+    cut = [[half, half], [small], [large], [half, half]]
+
+    assert [records_in([one]) for one in batches_of(run)] == cut
+    one_by_one = (batch for record in run for batch in batches_of([record]))
+    assert [records_in([one]) for one in cut_again(one_by_one)] == cut
+    assert [records_in([one]) for one in cut_again(joined(run))] == cut
+
+
+def joined(run: list[Record]) -> list[Batch]:
+    return [Batch([one.value for one in run])]
+
+
+def test_a_column_that_no_record_of_a_batch_uses_is_left_out() -> None:
+    run = [Record(b"a", b"key"), Record(b"b"), Record(b"c", None, {"name": "value"}, 5)]
+
+    first, second, third = cut_again(batches_of(run), 1)
+
+    assert (first.keys, first.headers, first.event_times_ns) == ([b"key"], None, None)
+    assert second == Batch([b"b"])
+    assert (third.keys, third.headers, third.event_times_ns) == (None, [{"name": "value"}], [5])
