@@ -38,6 +38,7 @@ from .core.conformance import CLIENT, TOPIC, UNREACHABLE, Given, Role
 from .core.conformance_evidence import Life, Watched, read_output, watched
 from .core.conformance_verdict import Ended
 from .link import Link, Links
+from .own_ports import OwnPorts
 
 LOOK_AGAIN_S: Final = 0.003
 RESTART_S: Final = 0.2  # between an exit code 3 and the next start
@@ -103,7 +104,8 @@ class Stage:
         self._restart_s: float | None = None
         self._child: ChildProcess | None = None
         self._proxy: ChildProcess | None = None
-        self._endpoints: dict[str, str] = {}
+        self._ports = OwnPorts()
+        self._endpoints = self._ports.of_proxy()
         self._feeder: Publisher | None = None
         self.fed = 0
         self.recorder = open_journal(self.evidence / "journals" / "lab.jsonl", "lab")
@@ -142,7 +144,7 @@ class Stage:
         command = proxy_command(self.data_dir, *options, endpoints=self._endpoints)
         log = self.directory / "proxy.log"
         self._proxy = self._begin(command, log, cwd=self.directory)
-        self._endpoints = self._proxy.endpoints(PROXY_READY_S)
+        self._proxy.endpoints(PROXY_READY_S)
 
     def kill_proxy(self) -> None:
         assert self._proxy is not None
@@ -367,5 +369,6 @@ class Stage:
                 self._feeder.close()
         if self._proxy is not None:
             self._proxy.kill()
+        self._ports.close()
         self.links.close()
         self.recorder.end()

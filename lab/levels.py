@@ -29,6 +29,7 @@ from reliable_pubsub.subscriber.client import Subscriber
 
 from .child_process import ChildProcess, proxy_command
 from .link import LinkTo, Passed
+from .own_ports import OwnPorts
 
 LEVELS: Final[tuple[QoS, ...]] = (0, 1, 2)
 PAYLOAD: Final = b"x" * 100
@@ -80,9 +81,9 @@ class Measured(Struct, frozen=True, kw_only=True):
 class PrivateProxy:
     """A proxy process of our own, on loopback, in a directory of ours."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, endpoints: Mapping[str, str]) -> None:
         self._directory = directory
-        self.endpoints: Mapping[str, str] = {}
+        self.endpoints = endpoints
         self.start()
 
     def start(self) -> None:
@@ -90,7 +91,7 @@ class PrivateProxy:
         data, log = self._directory / "data", self._directory / "proxy.log"
         command = proxy_command(data, "--durability", "sync", endpoints=self.endpoints)
         self._process = ChildProcess(command, log)
-        self.endpoints = self._process.endpoints()
+        self._process.endpoints()
 
     def kill(self) -> None:
         self._process.kill()
@@ -158,12 +159,13 @@ def measure(directory: Path, messages: int, told: Callable[[str], None]) -> Meas
         messages: of each cost.
         told: hears what is being done.
     """
-    proxy = PrivateProxy(directory)
-    try:
-        levels = [_Trial(proxy, directory, qos, told).level(messages) for qos in LEVELS]
-        durability = proxy.status().durability
-    finally:
-        proxy.kill()
+    with OwnPorts() as ports:
+        proxy = PrivateProxy(directory, ports.of_proxy())
+        try:
+            levels = [_Trial(proxy, directory, qos, told).level(messages) for qos in LEVELS]
+            durability = proxy.status().durability
+        finally:
+            proxy.kill()
     return Measured(
         messages=messages,
         tried=TRIED,

@@ -7,7 +7,6 @@ writes to files below the test's own directory and is ended by the `Service` tha
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -33,6 +32,7 @@ from reliable_pubsub.lab.child_process import (
     ChildProcess,
     Running,
 )
+from reliable_pubsub.lab.own_ports import OwnPorts
 from reliable_pubsub.proxy.__main__ import HEARS_RESETS
 
 from .fork_server import helper
@@ -149,7 +149,7 @@ class Service:
         self.directory = directory
         self.data_dir = directory / "data"
         self.state_dir = directory / "state"
-        self._ports: list[socket.socket] = []
+        self._ports = OwnPorts()
         self.publisher_endpoint = self.own_endpoint()
         self.subscriber_endpoint = self.own_endpoint()
         self.push_endpoint = self.own_endpoint()
@@ -165,20 +165,8 @@ class Service:
         return self._proxy
 
     def own_endpoint(self) -> str:
-        """An endpoint that stays ours while the process that listens there is dead.
-
-        While a socket is bound and does not listen, the kernel gives the port to no other process;
-        one that names the port may listen there (on Linux; elsewhere it is only unlikely).
-        """
-        port = socket.socket()
-        port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        port.bind(("127.0.0.1", 0))
-        endpoint = f"tcp://127.0.0.1:{port.getsockname()[1]}"
-        if IS_LINUX:
-            self._ports.append(port)
-        else:
-            port.close()
-        return endpoint
+        """An endpoint that stays ours while the process that listens there is dead."""
+        return self._ports.endpoint()
 
     # Processes.
 
@@ -311,8 +299,7 @@ class Service:
         """End and reap every process, also after a failure."""
         for process in self._processes:
             process.kill()
-        for port in self._ports:
-            port.close()
+        self._ports.close()
 
     def check_no_traceback(self) -> None:
         """A command may end with an error, but never with a traceback."""

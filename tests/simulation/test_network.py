@@ -64,7 +64,7 @@ class Standby(Listener):
 
 @pytest.mark.parametrize("takes_over_s", [3.0, 3.9, 4.1, 4.8, 6.5])
 @pytest.mark.parametrize("hangs_first", [False, True], ids=["asked second", "asked first"])
-def test_who_asked_a_standby_is_answered_as_soon_as_it_serves_whoever_s_turn_it_is(
+def test_a_standby_that_was_asked_answers_as_soon_as_it_serves_also_in_the_turn_of_another(
     takes_over_s: float, hangs_first: bool
 ) -> None:
     """The other one hangs, and is asked for as long as the client is patient."""
