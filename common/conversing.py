@@ -30,7 +30,8 @@ class Shell:
         Raises:
             PubSubError: what the conversation raises.
         """
-        step: Callable[[Any], Effect] = conversation.send
+        send: Callable[[Any], Effect] = conversation.send
+        step = send
         value: object = None
         try:
             while True:
@@ -39,7 +40,7 @@ class Shell:
                 except StopIteration as end:
                     result: T = end.value
                     return result
-                step, value = conversation.send, None
+                step, value = send, None
                 try:
                     if isinstance(effect, Exchange):
                         value = self._exchange(effect)

@@ -52,8 +52,7 @@ class MemoryState:
 
     def __init__(self) -> None:
         """Begin empty."""
-        self._values: dict[str, bytes] = {}
-        self._under_way: Mapping[str, bytes | None] = {}  # a write that may be interrupted
+        self._values: dict[str, bytes | None] = {}  # None: it is removed
         self._marks = [0] * MARKS_MAX
 
     @property
@@ -63,23 +62,14 @@ class MemoryState:
 
     def load(self) -> dict[str, bytes]:
         """Every value by its name."""
-        self._finish()
-        return dict(self._values)
+        return {name: value for name, value in self._values.items() if value is not None}
 
     def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:
-        """Set values, or remove those that are None; complete from the first assignment on."""
-        if self._under_way:
-            self._finish()
-        self._under_way = changes
-        self._finish()
-
-    def _finish(self) -> None:
-        for name, value in self._under_way.items():
+        """Set values, or remove those that are None, in one step that nothing interrupts."""
+        self._values.update(changes)
+        for name, value in changes.items():
             if value is None:
-                self._values.pop(name, None)
-            else:
-                self._values[name] = value
-        self._under_way = {}
+                del self._values[name]
 
     def close(self) -> None:
         """Nothing to do."""

@@ -93,9 +93,8 @@ class Requester:
         if is_debugged:
             self._tell(logging.DEBUG, request, "asks")
         for attempt in range(1, attempts + 1):
-            rounds, in_round = divmod(attempt - 1, several)
-            if attempt > 1 and (later is not None or not in_round):
-                pause_s = retry.pause_before(max(rounds, 1), self._chance())
+            if attempt > 1 and (later is not None or (attempt - 1) % several == 0):
+                pause_s = retry.pause_before(max((attempt - 1) // several, 1), self._chance())
                 waited_s += pause_s
                 yield Pause(pause_s)
             frames = yield exchange

@@ -94,19 +94,19 @@ class PublisherEngine:
             others = waiting()
             puts = fitting(put, others) if others else [put]
             try:
-                if put.qos == 2 and self.outbox.pending is not None:
+                if put.qos < 2:
+                    yield from self._put_unnumbered(puts)
+                    continue
+                if self.outbox.pending is not None:
                     yield from self.settle()
                     # It may have been this very put, if the call that had taken it was interrupted.
                     puts = [one for one in puts if one.outcome is None]
                     if put not in puts:
                         return
-                if put.qos == 2:
-                    self._sending = puts
-                    encoded = put.encoded if len(puts) == 1 else joined(puts)[1]
-                    yield from self._number((encoded,), put.note)
-                    yield from self.settle()
-                else:
-                    yield from self._put_unnumbered(puts)
+                self._sending = puts
+                encoded = put.encoded if len(puts) == 1 else joined(puts)[1]
+                yield from self._number((encoded,), put.note)
+                yield from self.settle()
             except LimitError as error:
                 if put.is_alone or max(len(puts), len(self._sending)) == 1:
                     failed(puts, error)
@@ -306,21 +306,24 @@ class PublisherEngine:
         """Record the offsets, and settle the puts."""
         pending, client = self.outbox.pending, self.session.client
         assert pending is not None
-        receipts: tuple[Receipt, ...]
         if isinstance(reply, CommitAck):
             receipts = _receipts(reply, pending, client)
+            self.session.last_transaction = max(self.session.last_transaction, pending.number)
         else:
             (batch,) = pending.batches
-            first, count, duplicate = batch.first_sequence, batch.count, type(reply) is Duplicate
-            offset, durability = reply.offset, reply.durability
-            one = Receipt(batch.topic, client, first, count, offset, durability, duplicate)
+            one = Receipt(
+                batch.topic,
+                client,
+                batch.first_sequence,
+                batch.count,
+                reply.offset,
+                reply.durability,
+                isinstance(reply, Duplicate),
+            )
             receipts = (one,)
         if calls:
             self._record(pending, receipts, calls)  # if this fails the put is kept, and sent again
-        if isinstance(reply, CommitAck):
-            session = self.session
-            session.last_transaction = max(session.last_transaction, pending.number)
-        else:
+        if not pending.number:
             stored(self._sending, receipts[0])  # before the outbox: else a waiting call puts again
         return receipts
 

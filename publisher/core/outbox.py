@@ -186,11 +186,11 @@ class Outbox:
     ) -> Pending:
         nexts: dict[str, int] = {}
         numbered = []
+        own_note = None if number else note_before
         for batch in batches:
             topic, count = batch.topic, batch.count
             first = nexts.get(topic) or self._next(topic, repeats, count)
             nexts[topic] = first + count
-            own_note = None if number else note_before
             numbered.append(Numbered(topic, first, count, batch.crc, batch.body, own_note))
         self.pending = Pending(number, tuple(numbered), note_before)
         return self.pending
