@@ -24,8 +24,8 @@ _MORE: Final = int(zmq.SNDMORE)
 LAST_ANSWERS_MS: Final = 200  # that a door which closes has for answers on their way
 
 
-class Asker(Struct, frozen=True, gc=False):
-    """The return address of a request: its door, and the frames before the delimiter."""
+class ReturnAddress(Struct, frozen=True, gc=False):
+    """Where the answer to a request goes: its door, and the frames before the delimiter."""
 
     door: FrontDoor
     envelope: tuple[bytes, ...]
@@ -69,7 +69,7 @@ class FrontDoor:
         self.send = sender_of(self.socket)
         self._receiver = Receiver(self.socket)
 
-    def take(self) -> tuple[Asker, list[bytes]] | None:
+    def take(self) -> tuple[ReturnAddress, list[bytes]] | None:
         """The next request; None if it gets no answer, or is so long that more of it follows.
 
         Raises:
@@ -90,7 +90,8 @@ class FrontDoor:
             begin = frames.index(b"", 1) + 1  # after the name that the ROUTER gave its peer
         except ValueError:
             return None  # no delimiter, so there is no return address
-        return Asker(self, tuple(frames[:begin]), key, excess), frames[begin:]
+        reply_to = ReturnAddress(self, tuple(frames[:begin]), key, excess)
+        return reply_to, frames[begin:]
 
     def close(self) -> None:
         """Unbind."""

@@ -287,15 +287,16 @@ class Server:
             except zmq.Again:
                 return
             if taken is not None:
-                asker, frames = taken
+                reply_to, frames = taken
                 now_s, now_ns = time.monotonic(), time.time_ns()
                 self.engine.receive(
-                    *(frames, asker),
+                    frames,
+                    reply_to,
                     role=door.role,
                     now_s=now_s,
                     now_ns=now_ns,
-                    key=asker.key,
-                    excess=asker.excess,
+                    key=reply_to.key,
+                    excess=reply_to.excess,
                 )
                 if self.engine.outputs:
                     self._carry_out()
@@ -331,9 +332,9 @@ class Server:
         outputs = self.engine.outputs
         while outputs:
             match output := outputs.popleft():
-                case Answer(asker, frames):
-                    asker.answer(frames)
-                    self._poll.look_at.add(asker.door.socket)
+                case Answer(reply_to, frames):
+                    reply_to.answer(frames)
+                    self._poll.look_at.add(reply_to.door.socket)
                 case Work(records, lsn):
                     if self._recorder.active:
                         self._journal.submitted(records, lsn)
