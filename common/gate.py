@@ -312,7 +312,8 @@ def _through_the_gate(
             turn = _Turn(args[0] if shares else None)  # type: ignore[arg-type]
             self._gate.enter(turn, after_close=after_close, recovers=recovers)
             result = inner(self, *args, **kwargs)
-            return (result, turn.mark.release())[0]  # the last step before the return
+            # Its last step before the return.
+            return (result, turn.mark.release())[0]  # type: ignore[func-returns-value]
         except BaseException as error:
             self._gate.left_by(error, turn)
             raise

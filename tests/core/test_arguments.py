@@ -47,7 +47,7 @@ from reliable_pubsub import (
     secure,
     typed,
 )
-from reliable_pubsub.common.core.arguments import check_argument
+from reliable_pubsub.common.core.arguments import Seconds, check_argument, checked
 from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.common.core.parameters import shown
 from reliable_pubsub.common.core.pattern import Pattern, glob, prefix, regex
@@ -242,6 +242,7 @@ TAKES: dict[str, Takes] = {
     "_world": or_none(a(World)),
     **dict.fromkeys(("on_silence", "on_lower_qos", "Transaction.commit"), callable),
     "batch": a(Batch),
+    "plan": a(PlanMark),
     **dict.fromkeys(("Publisher.put_batch.note", "Publisher.transaction.note"), or_none(data)),
     "note": data,
     "repeats": a(bool),
@@ -317,6 +318,7 @@ def on_admin(name: str) -> Callable[[House], Any]:
 
 
 TOPIC_OF_S = {"topic": "t", "subscriber": "s"}
+MARK = PlanMark("digest", 1)
 SILENT = FakeTransport(lambda frames: None)
 # Every call that takes something, with arguments that are right. Those that are made from the
 # house are values of ours, which every odd value is refused for.
@@ -380,7 +382,7 @@ RIGHT: dict[str, tuple[Callable[[House], Any], dict[str, Any]]] = {
     "Subscriber.reject": (on_subscriber("reject"), {"message": House().message, "reason": "bad"}),
     "Subscriber.history": (on_subscriber("history"), {"topic": "t"}),
     "Subscriber.read": (on_subscriber("read"), {"topic": "t"}),
-    "Subscriber.record": (on_subscriber("record"), {"topic": "t", "note": b"x"}),
+    "Subscriber.record": (on_subscriber("record"), {"topic": "t", "plan": MARK}),
     "Admin": (lambda _: Admin, {"_world": World(connect=lambda _: SILENT)}),
     "Admin.end_subscription": (on_admin("end_subscription"), TOPIC_OF_S),
     "Admin.forget_client": (on_admin("forget_client"), {"client": "s"}),
@@ -390,7 +392,7 @@ RIGHT: dict[str, tuple[Callable[[House], Any], dict[str, Any]]] = {
     "Admin.delete_topic": (on_admin("delete_topic"), {"topic": "t"}),
     "Admin.pause": (on_admin("pause"), {}),
     "Admin.drain": (on_admin("drain"), {}),
-    "Subscriber.write_note": (on_subscriber("write_note"), {"note": b"x"}),
+    "Subscriber.mark_plan": (on_subscriber("mark_plan"), {"plan": MARK}),
 }
 
 # What the library gives, and who makes it: a caller has no reason to make one, and where one is
@@ -669,3 +671,18 @@ def test_the_pipeline_refuses_what_is_no_name_no_session_and_no_progress() -> No
     for call in calls:
         with pytest.raises(UsageError):
             call()
+
+
+def test_a_value_is_looked_at_although_one_of_its_type_was_taken_before() -> None:
+    calls = []
+
+    @checked
+    def wait(topic: str, timeout_s: Seconds) -> None:
+        calls.append((topic, timeout_s))
+
+    wait("t", 1.0)
+    wait("t", 2.0)
+
+    with pytest.raises(UsageError):
+        wait("t", nan)
+    assert calls == [("t", 1.0), ("t", 2.0)]
