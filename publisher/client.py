@@ -24,13 +24,12 @@ from reliable_pubsub.common.gate import Gate, closing, gated, gated_after_close,
 from reliable_pubsub.common.world import REAL, World
 
 from .core.combining import WaitingPut, topic_to_put_on
-from .core.delivery import AcknowledgedBy, Delivery, DeliveryS, check_wait
-from .core.delivery_wait import DeliveryWait
+from .core.delivery import AcknowledgedBy, DeliveryS, DeliveryWait, check_wait
 from .core.interests import EVERY_S, EVERY_TOPIC, EveryS, InterestWatch
 from .core.offering import Interest, OfferCounts
 from .core.outbox import Encoded, Numbered, Pending
 from .core.payloads import AnyCodec, Payload, Payloads, PutOptions
-from .core.receipt import Receipt
+from .core.receipt import Delivery, Receipt
 from .core.session import OnLogChanged
 from .core.transaction import Transaction
 from .interest_feed import Interests

@@ -10,11 +10,17 @@ from msgspec.structs import replace
 from reliable_pubsub.common.core.message_base import QoS
 from reliable_pubsub.common.core.names import message_id
 
-from .delivery import Delivery
-
 # stored: the proxy has it. At QoS 0, sent: it was sent once. unwanted: there is no listener.
 # dropped: no room on the link, or no link; there may be listeners.
 Fate = Literal["stored", "sent", "unwanted", "dropped"]
+
+
+class Delivery(Struct, frozen=True):
+    """The subscribers of a message by state; ids, ascending."""
+
+    acknowledged: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()  # subscribed, with a cursor not yet past it
+    left: tuple[str, ...] = ()  # were waiting, and have unsubscribed, ended or expired since
 
 
 class Receipt(Struct, frozen=True):
