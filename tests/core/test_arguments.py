@@ -242,7 +242,6 @@ TAKES: dict[str, Takes] = {
     "_world": or_none(a(World)),
     **dict.fromkeys(("on_silence", "on_lower_qos", "Transaction.commit"), callable),
     "batch": a(Batch),
-    "plan": a(PlanMark),
     **dict.fromkeys(("Publisher.put_batch.note", "Publisher.transaction.note"), or_none(data)),
     "note": data,
     "repeats": a(bool),
@@ -318,7 +317,6 @@ def on_admin(name: str) -> Callable[[House], Any]:
 
 
 TOPIC_OF_S = {"topic": "t", "subscriber": "s"}
-MARK = PlanMark("digest", 1)
 SILENT = FakeTransport(lambda frames: None)
 # Every call that takes something, with arguments that are right. Those that are made from the
 # house are values of ours, which every odd value is refused for.
@@ -382,7 +380,7 @@ RIGHT: dict[str, tuple[Callable[[House], Any], dict[str, Any]]] = {
     "Subscriber.reject": (on_subscriber("reject"), {"message": House().message, "reason": "bad"}),
     "Subscriber.history": (on_subscriber("history"), {"topic": "t"}),
     "Subscriber.read": (on_subscriber("read"), {"topic": "t"}),
-    "Subscriber.record": (on_subscriber("record"), {"topic": "t", "plan": MARK}),
+    "Subscriber.record": (on_subscriber("record"), {"topic": "t", "note": b"x"}),
     "Admin": (lambda _: Admin, {"_world": World(connect=lambda _: SILENT)}),
     "Admin.end_subscription": (on_admin("end_subscription"), TOPIC_OF_S),
     "Admin.forget_client": (on_admin("forget_client"), {"client": "s"}),
@@ -392,7 +390,7 @@ RIGHT: dict[str, tuple[Callable[[House], Any], dict[str, Any]]] = {
     "Admin.delete_topic": (on_admin("delete_topic"), {"topic": "t"}),
     "Admin.pause": (on_admin("pause"), {}),
     "Admin.drain": (on_admin("drain"), {}),
-    "Subscriber.mark_plan": (on_subscriber("mark_plan"), {"plan": MARK}),
+    "Subscriber.write_note": (on_subscriber("write_note"), {"note": b"x"}),
 }
 
 # What the library gives, and who makes it: a caller has no reason to make one, and where one is
