@@ -42,10 +42,10 @@ class Shell:
                     return result
                 step, value = send, None
                 try:
-                    if isinstance(effect, Exchange):
-                        value = self._exchange(effect)
-                    elif isinstance(effect, Save):
+                    if isinstance(effect, Save):
                         self._state.write(effect.changes, durable=effect.durable)
+                    elif isinstance(effect, Exchange):
+                        value = self._exchange(effect)
                     elif isinstance(effect, Pause):
                         self._clock.sleep(effect.seconds)
                     elif isinstance(effect, Reopen):
