@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, asking_options
 from reliable_pubsub.common.core.errors import UsageError
-from reliable_pubsub.common.plan_view import progress_bar
+from reliable_pubsub.common.progress import progress_bar
 
 from .archive import Archive, path_of
 from .archive_tasks import MergeFiles, StageRange, merge_files, stage_range

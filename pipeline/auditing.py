@@ -21,7 +21,7 @@ from rich.console import Console
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, RenamedOption, asking_options
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.wording import did_you_mean
-from reliable_pubsub.common.plan_view import progress_bar
+from reliable_pubsub.common.progress import progress_bar
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.lab.__main__ import EXIT_CODES, VIOLATED
 from reliable_pubsub.lab.core.checker import check

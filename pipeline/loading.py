@@ -17,7 +17,7 @@ from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.errors import ConfigurationError, ConflictError
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.status import StatusReport
-from reliable_pubsub.common.plan_view import progress_bar
+from reliable_pubsub.common.progress import progress_bar
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.subscriber.external_cursor import ExternalCursor
 from reliable_pubsub.subscriber.reader import LogReader

@@ -20,7 +20,7 @@ from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.common.core.errors import ConfigurationError, UsageError
 from reliable_pubsub.common.core.retry import RetryPolicy
-from reliable_pubsub.common.plan_view import progress_bar
+from reliable_pubsub.common.progress import progress_bar
 from reliable_pubsub.subscriber.reader import LogReader
 
 from .archive import archived_files

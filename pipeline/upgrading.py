@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES
 from reliable_pubsub.common.core.errors import ConfigurationError, DamagedError
-from reliable_pubsub.common.plan_view import progress_bar
+from reliable_pubsub.common.progress import progress_bar
 
 from .archive import Archive
 from .archive_tasks import write_files

@@ -23,7 +23,7 @@ from reliable_pubsub.common.core.plan_mark import FINISHED, begin_plan, mark_of
 from reliable_pubsub.common.core.step_file import parse_publisher_steps
 from reliable_pubsub.common.core.step_keys import PutKeys
 from reliable_pubsub.common.core.steps import PlanPosition, describe
-from reliable_pubsub.common.plan_view import print_plan, progress_bar
+from reliable_pubsub.common.progress import print_plan, progress_bar
 from reliable_pubsub.common.signals import RESUME, stop_on_signals
 from reliable_pubsub.common.surroundings import retry_policy
 from reliable_pubsub.common.yaml_file import load_yaml

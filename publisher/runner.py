@@ -18,7 +18,7 @@ from reliable_pubsub.common.core.steps import (
     plan_digest,
     publisher_chunks,
 )
-from reliable_pubsub.common.plan_view import Advance
+from reliable_pubsub.common.progress import Advance
 from reliable_pubsub.common.system import system_errors
 
 from .client import Publisher

@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from reliable_pubsub.common.core.errors import DamagedError
-from reliable_pubsub.common.plan_view import progress_bar
+from reliable_pubsub.common.progress import progress_bar
 from reliable_pubsub.lab.child_process import ChildProcess, NotReadyError, proxy_command
 from reliable_pubsub.proxy import store as store_module
 from reliable_pubsub.proxy.store import MARK_NAME

@@ -29,7 +29,7 @@ from rich.table import Table
 
 from reliable_pubsub.common.core.errors import InDoubtError, PubSubError
 from reliable_pubsub.common.core.retry import RetryPolicy
-from reliable_pubsub.common.plan_view import progress_bar
+from reliable_pubsub.common.progress import progress_bar
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.lab.child_process import PROXY_ENDPOINTS, ChildProcess, proxy_command
 from reliable_pubsub.proxy.check import check_store

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from reliable_pubsub.common.core.journal import Event, Ok
-from reliable_pubsub.common.plan_view import progress_bar
+from reliable_pubsub.common.progress import progress_bar
 from reliable_pubsub.lab.reading import read_run
 
 ROOT = Path(__file__).resolve().parent.parent

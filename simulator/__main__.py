@@ -8,7 +8,7 @@ from functools import partial
 
 import click
 
-from reliable_pubsub.common.plan_view import progress_bar
+from reliable_pubsub.common.progress import progress_bar
 
 from .campaign import SEEDS_THAT_COVER, run_campaign, run_seeds
 from .faults import FAULTS

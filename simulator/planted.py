@@ -17,7 +17,7 @@ from typing import Final
 import click
 from msgspec import Struct
 
-from reliable_pubsub.common.plan_view import progress_bar
+from reliable_pubsub.common.progress import progress_bar
 from scripts.worker_pool import worker_pool
 
 from .faults import FAULTS

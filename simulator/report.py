@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from rich.console import Console
 from rich.table import Table
 
-from reliable_pubsub.common.plan_view import progress_bar
+from reliable_pubsub.common.progress import progress_bar
 
 from .campaign import Tally
 from .faults import FAULTS

@@ -29,7 +29,7 @@ from reliable_pubsub.common.core.steps import (
     plan_digest,
 )
 from reliable_pubsub.common.journal_file import open_journal
-from reliable_pubsub.common.plan_view import print_plan, progress_bar
+from reliable_pubsub.common.progress import print_plan, progress_bar
 from reliable_pubsub.common.signals import RESUME, stop_on_signals
 from reliable_pubsub.common.surroundings import retry_policy
 from reliable_pubsub.common.world import World

@@ -15,7 +15,7 @@ from reliable_pubsub.common.core.errors import (
 from reliable_pubsub.common.core.pattern import Pattern, Topics, glob
 from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.core.steps import SubscriberStep, subscriber_after
-from reliable_pubsub.common.plan_view import Advance
+from reliable_pubsub.common.progress import Advance
 
 from .client import Subscriber
 from .output import Output, Shown

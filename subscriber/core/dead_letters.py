@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 
-from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.answers import DeadAck
+from reliable_pubsub.common.core.batch import Message, crc32
 from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.dead_letter import DELIVERIES_USED_UP, dead_letter
 from reliable_pubsub.common.core.errors import (
@@ -24,6 +25,7 @@ from reliable_pubsub.common.core.errors import (
     StaleError,
     UsageError,
 )
+from reliable_pubsub.common.core.requests import Dead
 
 from .requests import Requests
 from .session import SubscriberSession
@@ -109,9 +111,16 @@ class DeadLetters:
         offset = letter.message.offset
         with self._session.recorder.call("reject", subscription.topic) as call:
             try:
-                reply = yield from self._requests.send_letter(
-                    subscription, offset, letter.body, call
+                reply, _ = yield from self._requests.asking(
+                    Dead,
+                    subscription,
+                    call,
+                    body=letter.body,
+                    given_up=offset,
+                    crc=crc32(letter.body),
                 )
+                if not isinstance(reply, DeadAck):
+                    self._session.refused(reply)
             except StaleError:
                 subscription.drop()
                 raise

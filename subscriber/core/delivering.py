@@ -28,7 +28,7 @@ FETCH_AHEAD: Final = 10  # times the requested messages; the rest wait here, una
 
 
 class Delivering:
-    """Delivers the messages of subscriptions to topics. Implements `Delivers`."""
+    """Delivers the messages of subscriptions to topics."""
 
     def __init__(
         self,

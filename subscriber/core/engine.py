@@ -10,7 +10,7 @@ A shell carries out what the conversations ask for (`common/core/conversation.py
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeGuard, TypeVar
+from typing import Any, TypeGuard
 
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.batch import Message
@@ -43,33 +43,7 @@ from .subscribing import Asked, OnLogChanged, Subscribing
 from .subscription import Running, Subscription
 
 Holder = Subscription | Membership | PatternSubscription
-H = TypeVar("H", contravariant=True)
-
-
-class Delivers(Protocol[H]):
-    """What delivers messages: of a topic, of a topic to the members of a group, of a pattern."""
-
-    def get(self, holder: H, messages_max: int, timeout_s: float) -> Conversation[list[Message]]:
-        """Settle the messages in hand, and deliver the next ones."""
-
-    def take(self, holder: H, timeout_s: float) -> Conversation[Running | list[Message]]:
-        """Settle the messages in hand, and let a loop take the next ones."""
-
-    def find(self, holder: H, timeout_s: float, *, asks: bool = True) -> Conversation[None]:
-        """Settle the messages in hand, and wait until a loop can take the next ones.
-
-        Args:
-            asks: if there is no time, pull, even if pushes are waited for.
-        """
-
-    def come_back(self, holder: H) -> Conversation[None]:
-        """Settle the messages in hand, and write that."""
-
-    def acknowledge(self, holder: H) -> Conversation[None]:
-        """Settle the messages in hand; return when the proxy has stored it."""
-
-    def record(self, holder: H, note: bytes) -> Conversation[None]:
-        """Write durably that the messages in hand are processed, in one step with the note."""
+Delivers = Delivering | Groups | PatternDelivering  # each has its kind of holder
 
 
 class SubscriberEngine:
@@ -224,7 +198,7 @@ class SubscriberEngine:
 
     # Messages.
 
-    def _delivers(self, topic: Topics) -> tuple[Delivers[Any], Holder]:
+    def _delivers(self, topic: Topics) -> tuple[Delivers, Any]:
         """What delivers the messages of a topic, of its group, or of a pattern; and its state."""
         if isinstance(topic, Pattern):
             return self._pattern_delivering, self._patterns.of(topic)
@@ -235,7 +209,8 @@ class SubscriberEngine:
 
     def holder(self, topic: Topics) -> Holder:
         """What has the messages of a topic, of its group, or of a pattern."""
-        return self._delivers(topic)[1]
+        holder: Holder = self._delivers(topic)[1]
+        return holder
 
     def get(
         self, topic: Topics, messages_max: int, timeout_s: float

@@ -99,7 +99,8 @@ class Fetching:
                 standing = subscription.standing
                 assert standing is not None
                 self._pushing.pulled(pushes, standing, found[-1].offset + 1 if found else None)
-        yield from self._read_qos0(subscription, wanted)
+        if subscription.qos0 is not None and subscription.qos0.is_missing:
+            yield from self._read_qos0(subscription, wanted)
 
     def take_pushed(self, taken: Taken, messages_max: int) -> Conversation[None]:
         """Take what was pushed of one topic of a pattern.

@@ -47,7 +47,7 @@ from .subscription import Running
 
 
 class Groups:
-    """The groups in which one subscriber is a member. Implements `Delivers`."""
+    """The groups in which one subscriber is a member."""
 
     new_membership = Membership
 

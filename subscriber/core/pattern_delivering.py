@@ -24,7 +24,7 @@ from .subscription import Running, Subscription
 
 
 class PatternDelivering:
-    """Delivers of the patterns of one subscriber. Implements `Delivers`."""
+    """Delivers of the patterns of one subscriber."""
 
     def __init__(
         self,
@@ -74,17 +74,21 @@ class PatternDelivering:
     def find(
         self, one: PatternSubscription, timeout_s: float, *, asks: bool = True
     ) -> Conversation[None]:
-        """See `Delivers`."""
+        """Settle the messages in hand, and wait until a loop can take the next ones.
+
+        Args:
+            asks: if there is no time, pull, even if pushes are waited for.
+        """
         yield from self._find(one, timeout_s, loops=True, asks=asks)
 
     def come_back(self, one: PatternSubscription) -> Conversation[None]:
-        """See `Delivers`."""
+        """Settle the messages in hand, and write the places."""
         if one.current is not None:
             yield from self._delivering.settle(one.current)
         yield from self._write(one)
 
     def acknowledge(self, one: PatternSubscription) -> Conversation[None]:
-        """See `Delivers`."""
+        """Settle the messages in hand; return when the proxy has stored all cursors."""
         if one.current is not None:
             one.current.is_kept = False
             yield from self._delivering.settle(one.current)
@@ -93,7 +97,7 @@ class PatternDelivering:
             yield from self._delivering.acknowledge(moved)
 
     def record(self, one: PatternSubscription, note: bytes) -> Conversation[None]:
-        """See `Delivers`."""
+        """Write durably that the messages in hand are processed, in one step with the note."""
         yield from self._fetching.save(one)
         if one.current is None:
             yield Save(self._session.inbox.write_note(note), True)

@@ -12,7 +12,6 @@ from typing import Any, NoReturn
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.answers import (
     AnyReply,
-    DeadAck,
     Fenced,
     LogChanged,
     Lost,
@@ -22,7 +21,6 @@ from reliable_pubsub.common.core.answers import (
     PutAck,
     Stale,
 )
-from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.errors import NotSubscribedError, StaleError, TryLaterError
 from reliable_pubsub.common.core.recorder import Call
@@ -64,17 +62,6 @@ class Requests:
             reply, _ = yield from self.asking(Get, subscription, call)
             if not isinstance(reply, MessageBatches | NoMessagesYet | Lost):
                 self._session.refused(reply)
-
-    def send_letter(
-        self, subscription: Subscription, offset: int, letter: bytes, call: Call
-    ) -> Conversation[DeadAck]:
-        """Send a dead letter until the proxy has it, and the cursor after its message."""
-        reply, _ = yield from self.asking(
-            Dead, subscription, call, body=letter, given_up=offset, crc=crc32(letter)
-        )
-        if not isinstance(reply, DeadAck):
-            self._session.refused(reply)
-        return reply
 
     def asking(
         self,

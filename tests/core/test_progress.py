@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from reliable_pubsub.common import plan_view
+from reliable_pubsub.common import progress
 
 
 class Stderr(io.StringIO):
@@ -23,7 +23,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool, quiet: bool = F
     monkeypatch.setattr("sys.stderr", stderr)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "80")
-    with plan_view.progress_bar(10, 3, quiet=quiet) as advance:
+    with progress.progress_bar(10, 3, quiet=quiet) as advance:
         advance(1, "put topic1 [1]")
     return stderr.getvalue()
 
