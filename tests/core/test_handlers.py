@@ -87,6 +87,19 @@ def test_each_message_is_handled_once_in_order_and_acknowledged() -> None:
     assert house.handled == []
 
 
+def test_a_fast_handler_of_one_topic_fetches_ahead_as_a_loop_does() -> None:
+    house = House()
+    for number in range(200):
+        house.put(str(number))
+    before = len(house.transport.sent)
+
+    house.subscriber.on("t", house.handle)
+    house.subscriber.run(timeout_s=0)
+
+    assert len(house.handled) == 200
+    assert len(house.transport.sent) - before <= 3
+
+
 def test_a_handler_that_fails_is_called_again_with_growing_pauses() -> None:
     house = House()
     house.put("a", "b")
