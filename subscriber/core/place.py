@@ -77,10 +77,6 @@ class Place(Struct, frozen=True):
         """The offset after the highest one that is known to be delivered."""
         return max(self.cursor, self.shown, *(end for end, _ in self.in_hand))
 
-    def in_hand_from(self, cursor: int) -> tuple[tuple[int, int], ...]:
-        """The delivery counts that remain when everything below `cursor` is processed or lost."""
-        return tuple(run for run in self.in_hand if run[0] > cursor)
-
     def has_become_dead(self, reply: SubAck) -> bool:
         """Whether the proxy already has the dead letter that an earlier process may have sent."""
         is_next = reply.cursor == self.cursor + 1
@@ -141,7 +137,7 @@ class Place(Struct, frozen=True):
         """
         assert cursor >= self.cursor, (cursor, self)
         assert self.run is None, self
-        in_hand = self.in_hand_from(cursor)
+        in_hand = tuple(run for run in self.in_hand if run[0] > cursor)
         return replace(self, cursor=cursor, witness_ns=witness_ns, in_hand=in_hand, giving_up="")
 
     def gives_up(self, offset: int, reason: str) -> Place:
@@ -254,4 +250,5 @@ def repositioned(reply: SubAck, before: Place | None = None) -> Place:
         return replace(place, shown=reply.shown)
     if reply.cursor < before.cursor:
         return replace(place, shown=before.handed_end)
-    return replace(place, in_hand=before.in_hand_from(reply.cursor), shown=before.shown)
+    in_hand = before.moved(reply.cursor, None).in_hand
+    return replace(place, in_hand=in_hand, shown=before.shown)
