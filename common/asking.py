@@ -69,6 +69,10 @@ class Session(ClientSession):
         """Send a request in a session; see `ClientSession.asking_as_known`."""
         return self.asker.shell.run(self.asking_as_known(_blocking, ask))
 
+    def ask_as_joined(self, ask: Callable[[], AnyReply]) -> AnyReply:
+        """Send a request in any session of this id; see `ClientSession.asking_as_joined`."""
+        return self.asker.shell.run(self.asking_as_joined(_blocking, ask))
+
 
 def _blocking(call: Callable[[], T]) -> Conversation[T]:
     """A call that blocks, as a conversation without effects."""

@@ -65,29 +65,34 @@ class TransactionWriter:
     ) -> bool:
         """Stage a batch at the proxy, for `commit`; a second copy changes nothing.
 
+        If the writer has no session, this begins one; a process that has one keeps it.
+
         Returns:
             False if the transaction is committed already: there is nothing left to stage.
 
         Raises:
             InDoubtError: no answer in time, no room, or earlier staged batches were lost.
-            LimitError: the transaction is too large.
+            LimitError: the transaction is too large, or there are too many client ids.
         """
-        reply = self._session.ask(
-            Stage(
-                **self._session.head(),
-                transaction=transaction,
-                task=task,
-                attempt=attempt,
-                chunk=chunk,
-                topic=batch.topic,
-                count=batch.count,
-                crc=batch.crc,
-            ),
-            batch.body,
+        session = self._session
+        reply = session.ask_as_joined(
+            lambda: session.ask(
+                Stage(
+                    **session.head(),
+                    transaction=transaction,
+                    task=task,
+                    attempt=attempt,
+                    chunk=chunk,
+                    topic=batch.topic,
+                    count=batch.count,
+                    crc=batch.crc,
+                ),
+                batch.body,
+            )
         )
         if isinstance(reply, StageAck | CommitAck):
             return isinstance(reply, StageAck)
-        self._session.refused(reply)
+        session.refused(reply)
 
     def commit(
         self, transaction: int, parts: Sequence[Part], *, digest: bytes | None = None

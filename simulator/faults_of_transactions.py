@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -21,6 +22,7 @@ from reliable_pubsub.proxy.core.records import (
     TransactionCommitted,
 )
 from reliable_pubsub.proxy.core.replies import echo
+from reliable_pubsub.proxy.core.sessions import without_session
 from reliable_pubsub.proxy.core.staging import LastTransaction
 from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.proxy.core.transactions import abort, already, commit, stage
@@ -58,6 +60,10 @@ def stage_any_number(state: State, request: Stage, body: bytes, now_ns: int) -> 
     """No number is compared: what belongs to a committed transaction is staged."""
     state.last_transactions.pop(request.client, None)
     return stage(state, replace(request, first_sequence=None), body, now_ns)
+
+
+def stage_without_session(*_: Any) -> None:
+    """An id without a session stages; no bound is on how many such ids there are."""
 
 
 def commit_any_number(state: State, request: Commit, body: bytes, now_ns: int) -> Decision:
@@ -115,6 +121,7 @@ FAULTS_OF_TRANSACTIONS: Mapping[str, Variant] = {
     "repeated commit stored twice": Variant(
         rules={stage: stage_any_number, commit: commit_any_number}
     ),
+    "staged without a session": Variant(rules={without_session: stage_without_session}),
     "already before durable": Variant(rules={already: already_before_durable}),
     "a topic is left out of a commit": Variant(rules={commit: leave_last_topic_out}),
     "abort leaves messages": Variant(rules={abort: abort_stores}),

@@ -102,6 +102,9 @@ class WatchedEngine(Engine):
     def _apply(self, records: Sequence[Record]) -> None:
         super()._apply(records)
         self._judge_quota(records)
+        for client in self.state.staging.clients:
+            known = ("publisher", client) in self.state.sessions
+            assert known, f"{client!r} has no session, and something staged"
         if self.faults.keys:
             self.world.counts["keys"] += 1
             judge_accounts(self.state)

@@ -105,12 +105,31 @@ class ClientSession:
         with self._recorder.call("hello") as call:
             call.invoke(epoch=self._memory.epoch + 1)
             epoch = yield from claim_epoch(
-                self._memory.epoch, self._hello, asked_epoch=self._asked_epoch, client=self.client
+                self._memory.epoch, self._claim, asked_epoch=self._asked_epoch, client=self.client
             )
             yield Save(self._memory.granted(epoch))
             call.ok(epoch=epoch)
         self.connected = True
         self.tell(logging.INFO, f"begins session {epoch}")
+
+    def joining(self) -> Conversation[None]:
+        """Let this id have a session; one that another process has begun stays as it is.
+
+        It asks above the epochs of what was forgotten, and never above one in use. What it begins
+        is claimed by the next request that needs an epoch, with the same nonce.
+
+        Raises:
+            RefusedError: there is none, and this key or this proxy may not have another one.
+        """
+        epoch = 1
+        while isinstance(reply := (yield from self._hello(epoch)), Fenced):
+            if reply.forgotten is not True:
+                return
+            epoch = reply.current_epoch + 1
+        if not isinstance(reply, HelloAck):
+            self.refused(reply)
+        self.connected = False  # an older epoch of this process is fenced by this one
+        self._asked_epoch = max(self._asked_epoch, epoch)
 
     def begin_again(self) -> None:
         """Continue after an interrupted call: keep the last requested epoch if it was granted.
@@ -149,9 +168,25 @@ class ClientSession:
             reply = yield from ask(*args, **kwargs)
             if not isinstance(reply, Fenced) or not self.is_forgotten(reply):
                 return reply
-        raise TryLaterError(
-            code="FENCED", text="the proxy forgets this session again", attempts=SESSIONS_BEGUN_MAX
-        )
+        raise _forgets_again()
+
+    def asking_as_joined(
+        self, ask: Callable[P, Conversation[AnyReply]], *args: P.args, **kwargs: P.kwargs
+    ) -> Conversation[AnyReply]:
+        """Send a request that needs a session of this id, of whichever epoch.
+
+        Args:
+            ask: sends the request, with these arguments; called again after each HELLO.
+
+        Raises:
+            TryLaterError: the proxy forgot SESSIONS_BEGUN_MAX sessions in a row.
+        """
+        for _ in range(SESSIONS_BEGUN_MAX):
+            reply = yield from ask(*args, **kwargs)
+            if not isinstance(reply, Fenced):
+                return reply
+            yield from self.joining()
+        raise _forgets_again()
 
     def is_forgotten(self, reply: AnyReply) -> bool:
         """Whether the proxy has forgotten the session it granted; then it is over."""
@@ -172,8 +207,11 @@ class ClientSession:
         """Raise the error that a reply means."""
         raise refusal(reply, client=self.client, epoch=self._memory.epoch, topic=topic)
 
-    def _hello(self, epoch: int, topics: tuple[str, ...] = ()) -> Conversation[AnyReply]:
+    def _claim(self, epoch: int) -> Conversation[AnyReply]:
         self._asked_epoch = epoch
+        return self._hello(epoch)
+
+    def _hello(self, epoch: int, topics: tuple[str, ...] = ()) -> Conversation[AnyReply]:
         head = self.requester.head(epoch)
         return self.asking(Hello(**head, role=self._role, nonce=self.nonce, topics=topics))
 
@@ -205,6 +243,11 @@ def claim_epoch(
         if not isinstance(reply, Fenced):
             raise refusal(reply, client=client, epoch=epoch)
         epoch = reply.current_epoch + 1  # lower, if the proxy was replaced and knows less
+
+
+def _forgets_again() -> TryLaterError:
+    text = "the proxy forgets this session again"
+    return TryLaterError(code="FENCED", text=text, attempts=SESSIONS_BEGUN_MAX)
 
 
 def is_forgotten(reply: AnyReply, epoch: int) -> bool:

@@ -22,11 +22,11 @@ from .message_base import (
 class Stage(Request, frozen=True, kw_only=True, tag="STAGE"):
     """Stage one batch (the body frame) of a transaction; it is not visible before COMMIT.
 
-    Answered by STAGE_ACK, COMMIT_ACK (the transaction is over), STAGE_LOST, CONFLICT, LIMIT or
-    FULL.
+    Answered by STAGE_ACK, COMMIT_ACK (the transaction is over), STAGE_LOST, CONFLICT, FENCED, LIMIT
+    or FULL.
 
-    Needs no session (`epoch` is ignored): what is staged has no effect, and the tasks of a writer
-    may run on many machines. A second copy of a batch changes nothing.
+    Needs a session of its writer, of whichever epoch: what is staged has no effect, and the tasks
+    of a writer may run on many machines. A second copy of a batch changes nothing.
     """
 
     transaction: Positive  # the writer's own number, growing, not dense

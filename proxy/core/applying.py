@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from reliable_pubsub.common.core.limits import NUMBER_MAX
 from reliable_pubsub.common.core.message_base import Terms
 
 from .group_state import Group, next_due_s
@@ -280,6 +281,7 @@ def forget(state: State, record: Forgotten) -> None:
             state.leases.forget(key[1])
         else:
             state.numbered.discard(key[1])
+            state.staging.drop_up_to(key[1], NUMBER_MAX)
         if record.floor > state.epoch_floor:
             state.epoch_floor, state.epoch_floor_lsn = record.floor, state.lsn
         return
@@ -322,11 +324,13 @@ def administer(state: State, record: Administered) -> None:
 def stage(state: State, record: Staged) -> None:
     """Keep a batch of a transaction."""
     state.staging.add(record)
+    state.index_session("publisher", record.client)
 
 
 def unstage(state: State, record: Unstaged) -> None:
     """Drop the batches of a transaction."""
     state.staging.drop(record.client, record.transaction)
+    state.index_session("publisher", record.client)
 
 
 def commit_transaction(state: State, record: TransactionCommitted) -> None:

@@ -7,8 +7,8 @@ are no records.
 
 What is counted is what the proxy holds now (`accounts.py`): whatever ends or is removed counts no
 more, and what was there before a restart still does. The records of a decision that is allowed are
-followed by those that say for which key its ids and topics count. Ids that only stage, and groups,
-are counted in memory, as what they stage is kept there.
+followed by those that say for which key its ids and topics count. What is staged, and groups, are
+counted in memory, as what is staged is kept there.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ _WORDS: Final[Mapping[_Counted, tuple[str, str]]] = {
     ),
 }
 PIECE_IDS: Final = 256  # whose subscriptions one piece of a count looks at
+_GROUPS_SPARE: Final = 64
 _BURST_S: Final = 2  # so many seconds of `bytes_per_s_max` may come at once
 T = TypeVar("T")
 _Counted = Literal[
@@ -76,15 +77,22 @@ _NOTHING: Final = Account()
 class _Running(Struct):
     """What of a key is counted in memory alone."""
 
-    staging: set[_Id] = field(default_factory=set)  # ids that stage, perhaps without a session
+    staging: set[str] = field(default_factory=set)  # publishers that stage with it
     groups: set[tuple[int, str]] = field(default_factory=set)  # by topic id and subscription
+    groups_look_at: int = _GROUPS_SPARE  # so many, and those that have ended are left out
     bytes_per_s: int = 0  # that `bucket` is for
     bucket: Bucket | None = None
 
-    def still_staging(self, state: State) -> set[_Id]:
-        """The ids that have something staged; the others are forgotten."""
-        self.staging = {one for one in self.staging if state.staging.bytes_of(one[1]) > 0}
-        return self.staging
+    def staged_bytes(self, state: State) -> int:
+        """What is staged; those that stage no more are forgotten."""
+        self.staging.intersection_update(state.staging.clients)
+        return sum(map(state.staging.bytes_of, self.staging))
+
+    def has_begun(self, state: State, groups: Iterator[tuple[int, str]]) -> None:
+        """Count groups, and now and then no more those that have ended."""
+        self.groups.update(groups)
+        if len(self.groups) >= self.groups_look_at:
+            self.groups_look_at = 2 * self.still_in_groups(state) + _GROUPS_SPARE
 
     def still_in_groups(self, state: State) -> int:
         """How many groups were begun and have not ended; the others are forgotten."""
@@ -124,12 +132,11 @@ class Quotas:
         account = state.accounts.of.get(name, _NOTHING)
         running = self._running.get(name) or _Running()
         subscriptions = yield from _subscriptions(state, account, running)
-        staging = sum(one not in account.ids for one in running.still_staging(state))
         found: dict[Quota, int] = {
-            "clients_max": len(account.ids) + staging,
+            "clients_max": len(account.ids),
             "topics_max": len(account.topics),
             "subscriptions_max": subscriptions,
-            "staged_bytes_max": sum(state.staging.bytes_of(one) for _, one in running.staging),
+            "staged_bytes_max": running.staged_bytes(state),
             "stored_bytes_max": account.stored_bytes,
         }
         if rights.bytes_per_s_max is not UNSET:
@@ -154,14 +161,15 @@ class Quotas:
             if refused is not None:
                 return refused
             if any(isinstance(made, Staged) for made in decision.records):
-                running.staging.add((role, request.client))
+                running.staging.add(request.client)
                 if len(running.staging) > 2 * state.staging.transactions + 1:
-                    running.still_staging(state)
-            running.groups.update(
+                    running.staging.intersection_update(state.staging.clients)
+            begun = (
                 (made.topic_id, made.subscriber)
                 for made in decision.records
                 if isinstance(made, GroupChanged) and made.begins
             )
+            running.has_begun(state, begun)
         charges = tuple(_charges(state, (role, request.client), decision, client.name))
         return replace(decision, records=decision.records + charges) if charges else decision
 
@@ -176,12 +184,11 @@ class Quotas:
     ) -> Decision | None:
         account = state.accounts.of.get(client.name, _NOTHING)
         one = (role, request.client)
-        is_new = one not in account.ids and one not in running.staging
         stored_bytes = _stored_bytes(decision)
         if stored_bytes and state.accounts.key_of(*one) != client.name:
             stored_bytes += state.accounts.stored_under(*one)  # they count for this key then
         more: dict[_Counted, int] = {
-            "clients_max": is_new and one not in state.sessions,
+            "clients_max": one not in account.ids and one not in state.sessions,
             "topics_max": len(set(_topics_made(state, decision))),
             "subscriptions_max": _subscriptions_begun(state, request, decision),
             "staged_bytes_max": sum(
@@ -192,7 +199,7 @@ class Quotas:
         for quota, count in more.items():
             most = getattr(client.rights, quota)
             if count and most is not UNSET:
-                used = _used(state, account, running, quota, most - count)
+                used = _used(state, account, running, quota)
                 if quota == "stored_bytes_max" and used + count > most:
                     used -= _bytes_going(state, decision, client.name)
                 if used + count > most:
@@ -307,8 +314,8 @@ def counted(pieces: Generator[None, None, T]) -> T:
             return result
 
 
-def _used(state: State, account: Account, running: _Running, quota: _Counted, enough: int) -> int:
-    """How much of a quota is used; what has ended is left out once more than enough is."""
+def _used(state: State, account: Account, running: _Running, quota: _Counted) -> int:
+    """How much of a quota is used."""
     if quota == "stored_bytes_max":
         return account.stored_bytes
     if quota == "topics_max":
@@ -316,12 +323,8 @@ def _used(state: State, account: Account, running: _Running, quota: _Counted, en
     if quota == "subscriptions_max":
         return counted(_subscriptions(state, account, running))
     if quota == "staged_bytes_max":
-        return sum(state.staging.bytes_of(name) for _, name in running.staging)
-    ids = account.ids | running.staging
-    if len(ids) > enough:
-        running.still_staging(state)
-        ids = account.ids | running.staging
-    return len(ids)
+        return running.staged_bytes(state)
+    return len(account.ids)
 
 
 def _beyond(

@@ -22,14 +22,23 @@ def fence(state: State, role: Role, request: AnyRequest) -> Session | Decision:
     session = state.sessions.get((role, request.client))
     if session is not None and session.epoch == request.epoch:
         return session
-    if session is not None and session.epoch:
-        text = (
-            f"epoch {request.epoch} of {request.client!r} is not the current one, {session.epoch}; "
-            "a newer process uses this id"
-        )
-    else:
-        text = f"this proxy does not know {request.client!r}; say HELLO first"
+    if session is None or not session.epoch:
+        return _unknown(state, request)
+    text = (
+        f"epoch {request.epoch} of {request.client!r} is not the current one, {session.epoch}; "
+        "a newer process uses this id"
+    )
     return _fenced(state, request, session, text)
+
+
+def without_session(state: State, role: Role, request: AnyRequest) -> Decision | None:
+    """FENCED if the sender has no session; None if it has one, of whichever epoch."""
+    return None if (role, request.client) in state.sessions else _unknown(state, request)
+
+
+def _unknown(state: State, request: AnyRequest) -> Decision:
+    text = f"this proxy does not know {request.client!r}; say HELLO first"
+    return _fenced(state, request, None, text)
 
 
 def _fenced(state: State, request: AnyRequest, session: Session | None, text: str) -> Decision:

@@ -7,7 +7,7 @@ docs/decisions/0017.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import takewhile
 
@@ -83,6 +83,11 @@ class Staging:
     def of(self, client: str, transaction: int) -> StagedTransaction:
         """One transaction, empty if nothing is staged for it."""
         return self._open.get((client, transaction)) or StagedTransaction()
+
+    @property
+    def clients(self) -> Set[str]:
+        """Who has something staged."""
+        return self._numbers.keys()
 
     def bytes_of(self, client: str) -> int:
         """What is staged by one client."""

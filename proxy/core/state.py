@@ -245,14 +245,14 @@ class State:
         self.index_session("subscriber", client)
 
     def index_session(self, role: Role, client: str) -> None:
-        """A session has an effect: a subscription, a group, or sequences, which stay."""
+        """A session has an effect: a subscription, a group, what is staged, or sequences."""
         self.idle_sessions.pop((role, client), None)
         if role == "subscriber":
             has_effect = any(
                 client in those for those in (self.subscribed, self.members, self.patterns.of)
             )
         else:
-            has_effect = client in self.numbered
+            has_effect = client in self.numbered or client in self.staging.clients
         if not has_effect and (role, client) in self.sessions:
             self.idle_sessions[role, client] = None
 

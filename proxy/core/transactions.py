@@ -33,7 +33,7 @@ from .publishing import for_subscribers_only
 from .records import Appended, Decision, Record, Staged, TransactionCommitted, Unstaged
 from .replies import decided, echo, topic_or_created
 from .retention import make_room
-from .sessions import fence
+from .sessions import fence, without_session
 from .staging import LastTransaction, StagedTransaction
 from .state import State
 from .topic_log import TopicLog
@@ -49,8 +49,12 @@ class _Share(Struct, frozen=True):
 
 
 def stage(state: State, request: Stage, body: bytes, now_ns: int) -> Decision:
-    """Stage a batch, if it is the next of its attempt and there is room."""
-    ended = _ended(state, request)
+    """Stage a batch, if it is the next of its attempt and there is room.
+
+    Its writer has a session, so that the bound of these is one of what is staged, too. The epoch
+    is not compared: tasks stage on many machines, and have no effect before COMMIT.
+    """
+    ended = without_session(state, "publisher", request) or _ended(state, request)
     if ended is not None:
         return ended
     if is_dead(request.topic):

@@ -7,6 +7,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core import limits
+from reliable_pubsub.common.core.actions import ForgetClient
 from reliable_pubsub.common.core.answers import (
     AnyReply,
     Conflict,
@@ -45,6 +46,7 @@ from tests.fakes import (
     a_hello,
     a_stage,
     an_abort,
+    an_action,
     as_stored,
     put_body,
 )
@@ -86,11 +88,40 @@ class TestWhatIsStaged:
         assert decision.visible_at == 0
         assert [type(record) for record in decision.records] == [Staged]
 
-    def test_needs_no_session(self) -> None:
-        """Tasks run on many machines; what they stage has no effect."""
+    def test_needs_a_session_of_its_writer(self) -> None:
         proxy = a_broker(publishers=())
 
+        refused = proxy.ask(a_stage(1), put_body(1))
+        proxy.ask(a_hello("publisher", "p"))
+
+        assert isinstance(refused, Fenced)
+        assert (refused.current_epoch, refused.forgotten) == (0, UNSET)
+        assert "say HELLO first" in refused.text
         assert isinstance(proxy.ask(a_stage(1), put_body(1)), StageAck)
+
+    def test_may_come_under_any_epoch(self) -> None:
+        """Tasks stage on many machines; what they stage has no effect."""
+        proxy = a_broker()
+        proxy.ask(a_hello("publisher", "p", epoch=7))
+
+        assert isinstance(proxy.ask(a_stage(1), put_body(1)), StageAck)
+
+    def test_keeps_its_writer_from_being_forgotten(self) -> None:
+        proxy = a_broker(publishers=("p", "q"))
+        proxy.ask(a_stage(1), put_body(1))
+
+        assert ("publisher", "p") not in proxy.state.idle_sessions
+        proxy.ask(an_abort(1))
+        assert [*proxy.state.idle_sessions][-1] == ("publisher", "p")
+
+    def test_ends_with_the_session_of_its_writer(self) -> None:
+        proxy = a_broker()
+        proxy.ask(a_stage(1), put_body(1))
+
+        proxy.ask(an_action(ForgetClient(of="p", role="publisher"), number=1))
+
+        assert ("publisher", "p") not in proxy.state.sessions
+        assert held(proxy) == proxy.state.staging.transactions == 0
 
     def test_is_staged_once_however_often_it_comes(self) -> None:
         proxy = a_broker()

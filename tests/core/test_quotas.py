@@ -22,7 +22,7 @@ from reliable_pubsub.common.core.answers import Limit as LimitAnswer
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.limits import STAGED_BATCH_BYTES
-from reliable_pubsub.common.core.message_base import Reply
+from reliable_pubsub.common.core.message_base import GroupTerms, Reply
 from reliable_pubsub.common.core.requests import Dead
 from reliable_pubsub.common.core.rights import QUOTAS, rights_of
 from reliable_pubsub.common.core.transaction_messages import CommitAck, StageAck
@@ -129,13 +129,15 @@ class TestClientIds:
 
         assert isinstance(proxy.hello("p2"), HelloAck)
 
-    def test_are_used_up_by_stages_without_a_session(self) -> None:
+    def test_bound_those_that_stage_because_a_stage_needs_a_session(self) -> None:
         proxy = Bounded(clients_max=1)
+        proxy.hello("p1")
 
         assert isinstance(proxy.stage(1, "p1"), StageAck)
-        refusal(proxy.stage(1, "p2"))
+        assert isinstance(proxy.stage(1, "p2"), Fenced)
+        refusal(proxy.hello("p2"))
 
-        assert proxy.state.staging.bytes_of("p2") == 0
+        assert set(proxy.state.staging.clients) == {"p1"}
 
 
 class TestTopics:
@@ -354,9 +356,25 @@ class TestSubscriptions:
         assert isinstance(proxy.sub("t2", 3), SubAck)
 
 
+def test_groups_that_have_ended_are_not_remembered() -> None:
+    """Also of a key whose subscriptions nothing counts."""
+    proxy = Bounded(bytes_per_s_max=1)
+    proxy.hello("s", role="subscriber")
+    terms = GroupTerms(lease_ms=1000)
+    for number in range(1, 400, 2):
+        name = f"workers-{number}"
+        begins = replace(a_sub(number), group=name, group_terms=terms)
+        ends = replace(an_unsub(number + 1), group=name, ends_group=True)
+        assert isinstance(proxy.ask_as("a", begins), SubAck)
+        assert isinstance(proxy.ask_as("a", ends), UnsubAck)
+
+    assert len(proxy.engine.quotas._running["a"].groups) <= 64
+
+
 class TestStagedBytes:
     def test_are_taken_up_to_the_quota_and_refused_beyond_it(self) -> None:
         proxy = Bounded(staged_bytes_max=2 * STAGED_BYTES - 1)
+        proxy.hello("p")
         assert isinstance(proxy.stage(1), StageAck)
 
         refused = refusal(proxy.stage(2))
@@ -366,15 +384,25 @@ class TestStagedBytes:
 
     def test_exactly_the_quota_is_allowed(self) -> None:
         proxy = Bounded(staged_bytes_max=2 * STAGED_BYTES)
+        proxy.hello("p")
 
         assert isinstance(proxy.stage(1), StageAck)
         assert isinstance(proxy.stage(2), StageAck)
 
     def test_are_counted_over_all_ids_of_the_key(self) -> None:
         proxy = Bounded(staged_bytes_max=STAGED_BYTES)
+        proxy.hello("p1")
+        proxy.hello("p2")
         proxy.stage(1, "p1")
 
         refusal(proxy.stage(1, "p2"))
+
+    def test_count_for_the_key_that_stages_and_not_for_that_of_the_session(self) -> None:
+        proxy = Bounded(staged_bytes_max=STAGED_BYTES)
+        proxy.hello("p", key="b")
+
+        assert isinstance(proxy.stage(1), StageAck)
+        refusal(proxy.stage(2))
 
     @pytest.mark.parametrize(
         "end", [a_commit(1, (0, NONCE, 1)), an_abort(1)], ids=["commit", "abort"]
@@ -427,6 +455,7 @@ class TestBytesPerSecond:
 
     def test_have_another_rate_at_once(self) -> None:
         proxy = Bounded(bytes_per_s_max=1)
+        proxy.hello("p")
         proxy.stage(1)
         assert isinstance(proxy.stage(2), Busy)
 

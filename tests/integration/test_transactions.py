@@ -5,12 +5,23 @@ from __future__ import annotations
 import random
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from threading import Barrier
 
 import pytest
 
 from reliable_pubsub import InDoubtError
+from reliable_pubsub.common.core.answers import Fenced
+from reliable_pubsub.common.core.batch import Batch
+from reliable_pubsub.common.core.transaction_messages import Part
+from reliable_pubsub.common.core.wire import decode_reply, encode_request
+from reliable_pubsub.common.transport import ReqTransport
+from reliable_pubsub.publisher.core.outbox import encoded
+from reliable_pubsub.publisher.writer import TransactionWriter
+from tests.fakes import a_stage, put_body
 
-from .harness import IMPATIENT, Process, Relay, Service, eventually
+from .harness import IMPATIENT, PATIENCE_S, Process, Relay, Service, eventually
 
 TRANSACTIONS = 150
 PROGRAM = """
@@ -105,6 +116,48 @@ def test_a_subscriber_sees_all_topics_of_a_transaction_at_the_same_moment(
             found = subscriber.history("credits", 2 * number, max_messages=2)
             assert [m.payload for m in found][:2] == credits(number + 1)[-2:]
     process.done()
+
+
+def test_tasks_of_an_unknown_writer_stage_at_once_and_stop_neither_each_other_nor_the_driver(
+    service: Service,
+) -> None:
+    service.start_proxy()
+    tasks, begin = 8, Barrier(8)
+
+    def a_writer() -> TransactionWriter:
+        return TransactionWriter("sink", endpoint=service.publisher_endpoint, retry=IMPATIENT)
+
+    def stage(task: int) -> Part:
+        begin.wait()
+        with a_writer() as writer:
+            for chunk in range(3):
+                row = encoded("rows", Batch([b"%d.%d" % (task, chunk)]))
+                assert writer.stage(1, task, b"attempt%d" % task, chunk, row)
+        return Part(task, b"attempt%d" % task, 3)
+
+    with ThreadPoolExecutor(tasks) as pool:
+        parts = list(pool.map(stage, range(tasks)))
+    with a_writer() as driver:
+        driver.commit(1, parts)
+        with a_writer() as late:  # a task of a try that Spark has given up
+            assert not late.stage(1, 0, b"attempt-late", 0, encoded("rows", Batch([b"late"])))
+            late.stage(2, 0, b"attempt-late", 0, encoded("rows", Batch([b"late"])))
+        driver.commit(2, [])
+
+    assert service.payloads("rows") == [b"%d.%d" % (t, c) for t in range(tasks) for c in range(3)]
+
+
+def test_what_a_client_stages_without_a_session_is_refused_by_the_proxy(service: Service) -> None:
+    service.start_proxy()
+    body = put_body(1)
+    with closing(ReqTransport(service.publisher_endpoint)) as transport:
+        transport.send(encode_request(a_stage(1, client="stranger"), body))
+        answer = transport.receive(PATIENCE_S)
+
+    assert answer is not None
+    refused = decode_reply(answer)[0]
+    assert isinstance(refused, Fenced)
+    assert "does not know 'stranger'; say HELLO first" in refused.text
 
 
 def test_status_counts_transactions(service: Service) -> None:

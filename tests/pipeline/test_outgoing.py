@@ -203,6 +203,13 @@ class TestAWriter:
         assert (first.already, again.already) == (False, True)
         assert link.proxy.state.topics["t"].durable_end == 2
 
+    def test_begins_a_session_if_its_writer_has_none(self) -> None:
+        link = Link(MemoryProxy())
+
+        assert self.writer(link).stage(1, 0, b"attempt0", 0, self.batch(b"x"))
+
+        assert link.proxy.state.sessions["publisher", "w"].epoch == 1
+
     def test_hears_at_a_stage_that_the_transaction_is_over(self) -> None:
         link = Link(MemoryProxy())
         writer = self.writer(link)
