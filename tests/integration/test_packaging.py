@@ -17,6 +17,8 @@ import pytest
 
 from .harness import REPOSITORY
 
+FILE_BYTES_MAX = 1024 * 1024
+
 PROGRAM = """\
 from reliable_pubsub import Publisher
 
@@ -90,6 +92,13 @@ def test_scenarios_and_examples_are_found_from_any_directory(
     assert command("examples").startswith("configs: ")
     plan = command("subscriber", "-f", "configs/figure4_subscriber.yaml", "-i", "s", "--dry-run")
     assert "subscribe" in plan
+
+
+def test_a_clone_has_no_large_file(source: Path) -> None:
+    """A package of another program was committed once: 19 MB in every clone."""
+    large = [path.name for path in source.rglob("*") if path.stat().st_size > FILE_BYTES_MAX]
+
+    assert large == []
 
 
 def test_examples_overwrite_nothing(tmp_path: Path) -> None:
