@@ -27,7 +27,7 @@ from .core.arguments import checked
 from .core.errors import StaleError, TimedOutError, UsageError
 from .core.limits import PAUSE_REASON_CHARS_MAX
 from .core.message_base import Natural, Request, Role, Start
-from .core.retry import RetryPolicy
+from .core.retry import RetryPolicy, Silence, unheard
 from .core.session import refusal
 from .core.start import start_of
 from .core.status import Clients, ClientsReport, ClientStatus, Status, StatusReport, TopicStatus
@@ -81,6 +81,7 @@ class Admin:
         endpoint: str | None = None,
         retry: RetryPolicy | None = None,
         allow_plaintext: bool = False,
+        on_silence: Silence = unheard,
         _world: World | None = None,
     ) -> None:
         """Create it; the first call sends the first request.
@@ -89,6 +90,7 @@ class Admin:
             endpoint: the subscriber endpoint of the proxy, or of a relay. What is not given is
                 taken from the settings (`reliable-pubsub config show admin`).
             allow_plaintext: accept an endpoint outside this machine. Traffic is not encrypted.
+            on_silence: called for each attempt that goes unanswered.
             _world: private.
 
         Raises:
@@ -107,6 +109,7 @@ class Admin:
             f"admin-{world.token(4).hex()}",
             here.endpoint,
             retry=here.retry,
+            on_silence=on_silence,
             role="subscriber",
             world=world,
         )

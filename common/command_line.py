@@ -14,7 +14,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 from msgspec import Struct
@@ -39,10 +39,30 @@ EXIT_CODES = (
 
 CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
+_PATH: Final = click.Path()  # a text that the shell completes; its setting says what it may be
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class LazyGroup(click.Group):
+class CommandGroup(click.Group):
+    """A group whose help has the first sentence of each command, on several lines if need be."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands; click would cut each at the end of its line."""
+        commands = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        rows = [
+            (name, command.get_short_help_str(_SENTENCE_CHARS_MAX))
+            for name, command in commands
+            if command
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+_SENTENCE_CHARS_MAX: Final = 1000
+
+
+class LazyGroup(CommandGroup):
     """A group of commands whose modules are loaded on first use."""
 
     def __init__(self, *args: Any, modules: Mapping[str, str], **more: Any) -> None:
@@ -194,6 +214,11 @@ def settings_from(
     return typed(resolve_all(component, command_line, file))
 
 
+def from_option(flag: str, value: str | None) -> Resolved | None:
+    """The value of an option that is not called as its setting is, such as `--endpoint`."""
+    return None if value is None else Resolved(value, flag)
+
+
 def resolve_all(
     component: str, command_line: Mapping[str, object], file: Mapping[str, Resolved] | None = None
 ) -> dict[str, Resolved]:
@@ -218,8 +243,9 @@ def client_settings(
         InvalidNameError, ConfigurationError: before anything is sent.
     """
     name = f"{role}_endpoint"
-    given = {name if option == "endpoint" else option: value for option, value in said.items()}
-    settings = settings_from(client_id(client), given)
+    given = {option: value for option, value in said.items() if option != "endpoint"}
+    endpoint = from_option("--endpoint", said.get("endpoint"))
+    settings = settings_from(client_id(client), {**given, name: endpoint})
     keys = client_keys(settings)
     if settings.push_via:
         accept_endpoint(settings.push_via, allow_plaintext=allow_plaintext, keys=keys)
@@ -263,15 +289,25 @@ def metrics_option() -> Callable[[F], F]:
 
 def key_options(*, server: bool, client: bool) -> Callable[[F], F]:
     """The options of a process that encrypts: its own key, and those of the other side."""
-    options = [click.option("--secret-key", help="The file of its own key: `keys new` makes one.")]
+    options = [
+        click.option(
+            "--secret-key", type=_PATH, help="The file of its own key: `keys new` makes one."
+        )
+    ]
     if client:
         options.append(
-            click.option("--server-key", help="The public key of the server, or its .key file.")
+            click.option(
+                "--server-key",
+                type=_PATH,
+                help="The public key of the server, or its .key file.",
+            )
         )
     if server:
         options.append(
             click.option(
-                "--clients", help="Whose keys may connect: a folder of .key files or YAML."
+                "--clients",
+                type=_PATH,
+                help="Whose keys may connect: a folder of .key files or YAML.",
             )
         )
     return _all_of(*options)
@@ -289,6 +325,11 @@ def journal_option() -> Callable[[F], F]:
     )
 
 
+def one_of(*words: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """What the shell offers for an option whose setting is one of these words."""
+    return lambda _context, _option, begun: [word for word in words if word.startswith(begun)]
+
+
 def log_format_option() -> Callable[[F], F]:
     """The option of every process that runs for long: what it writes to stderr."""
 
@@ -301,6 +342,7 @@ def log_format_option() -> Callable[[F], F]:
     return click.option(
         "--log-format",
         callback=begin,
+        shell_complete=one_of("text", "json"),
         help="text: paragraphs on stderr. json: one JSON object a line, with level and facts.",
     )
 
@@ -337,7 +379,7 @@ def client_options(role: str) -> Callable[[F], F]:
             required=True,
             help=f"Id of this {role}: 1 to 64 of A-Z a-z 0-9 . - ; one running process for each.",
         ),
-        click.option("--state-dir", help="Where to keep what must survive a crash."),
+        click.option("--state-dir", type=_PATH, help="Where to keep what must survive a crash."),
         asking_options(role),
         key_options(server=False, client=True),
         click.option(

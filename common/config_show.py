@@ -10,14 +10,15 @@ from msgspec.structs import replace
 from rich.console import Console
 from rich.table import Table
 
-from .command_line import EXIT_CODES, readable_errors, resolve_all
+from .command_line import EXIT_CODES, CommandGroup, readable_errors, resolve_all
 from .core.connection_string import without_password
+from .core.names import client_id
 from .core.settings import BY_NAME, ENVIRONMENT_PREFIX, Setting
 from .topic_settings import split_document
 from .yaml_file import load_yaml
 
 
-@click.group(epilog=EXIT_CODES)
+@click.group(cls=CommandGroup, epilog=EXIT_CODES)
 def main() -> None:
     """Settings: command line > settings file > environment > default."""
 
@@ -39,7 +40,7 @@ def show(component: str, config_file: Path | None, as_json: bool) -> None:
     """
     with readable_errors():
         file, topics = split_document(load_yaml(config_file)) if config_file else ({}, {})
-        resolved = resolve_all(component, {}, file)
+        resolved = resolve_all(client_id(component), {}, file)
         rows = dict(resolved)
         for topic, own in topics.items():
             rows |= {f"topics.{topic}.{name}": one for name, one in own.items()}

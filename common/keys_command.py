@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .command_line import CONTEXT_SETTINGS, readable_errors
+from .command_line import CONTEXT_SETTINGS, CommandGroup, readable_errors
 from .core.certificates import PUBLIC_SUFFIX, SECRET_SUFFIX
 from .core.rights import Rights
 from .key_files import new_pair, read_clients, read_public
@@ -24,7 +24,7 @@ _FOLDER = click.option(
 )
 
 
-@click.group("keys", context_settings=CONTEXT_SETTINGS)
+@click.group("keys", cls=CommandGroup, context_settings=CONTEXT_SETTINGS)
 def main() -> None:
     """Keys for endpoints that other machines reach: traffic is encrypted, and strangers kept out.
 

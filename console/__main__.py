@@ -13,6 +13,7 @@ from reliable_pubsub.common.command_line import (
     EXIT_CODES,
     accept_endpoint,
     complain,
+    from_option,
     key_options,
     log_format_option,
     readable_errors,
@@ -123,7 +124,7 @@ def main(
         settings = settings_from(
             "console",
             {
-                "subscriber_endpoint": endpoint,
+                "subscriber_endpoint": from_option("--endpoint", endpoint),
                 "publisher_endpoint": publisher_endpoint,
                 **said,
             },

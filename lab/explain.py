@@ -12,7 +12,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, readable_errors
+from reliable_pubsub.common.command_line import (
+    CONTEXT_SETTINGS,
+    EXIT_CODES,
+    CommandGroup,
+    readable_errors,
+)
 from reliable_pubsub.common.core.profiles import PROFILES, Profile
 from reliable_pubsub.common.core.step_file import parse_publisher_steps, parse_subscriber_steps
 from reliable_pubsub.common.core.steps import Step
@@ -124,7 +129,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     profiles: list[Profile]
 
 
-@click.group(context_settings=CONTEXT_SETTINGS)
+@click.group(cls=CommandGroup, context_settings=CONTEXT_SETTINGS)
 def main() -> None:
     """Show what a choice costs and what it keeps, by measurement."""
 

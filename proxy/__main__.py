@@ -22,6 +22,7 @@ from reliable_pubsub.common.command_line import (
     key_options,
     log_format_option,
     metrics_option,
+    one_of,
     readable_errors,
     resolve_all,
 )
@@ -144,7 +145,9 @@ HEARS_RESETS = (
     type=click.Path(path_type=Path, dir_okay=False),
     help="Settings file (YAML), for example `durability: sync`. Names: `config show`.",
 )
-@click.option("--data-dir", help="Where the store is; one proxy for each. Made if missing.")
+@click.option(
+    "--data-dir", type=click.Path(), help="Where the store is; one proxy for each. Made if missing."
+)
 @click.option(
     "--store",
     metavar="postgresql://...",
@@ -159,9 +162,7 @@ HEARS_RESETS = (
 @click.option("--ingress-endpoint", help="Where publishers send what is put at QoS 0.")
 @click.option(
     "--durability",
-    shell_complete=lambda _context, _option, begun: [
-        word for word in ("sync", "os", "snapshot") if word.startswith(begun)
-    ],
+    shell_complete=one_of("sync", "os", "snapshot"),
     help="What an acknowledgement means. sync: on disk (fsync). os: survives kill -9, not power "
     "loss. snapshot: acknowledged first, written every 10 ms; loses, for labs.",
 )

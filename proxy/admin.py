@@ -18,10 +18,13 @@ from reliable_pubsub.common.admin_client import Admin, AdminOutcome
 from reliable_pubsub.common.command_line import (
     CONTEXT_SETTINGS,
     EXIT_CODES,
+    CommandGroup,
     accept_endpoint,
+    from_option,
     key_options,
     readable_errors,
     settings_from,
+    tell_silence,
 )
 from reliable_pubsub.common.core import action_words
 from reliable_pubsub.common.core.errors import UsageError
@@ -54,7 +57,7 @@ _REASON = click.option(
 )
 
 
-@click.group("admin", context_settings=CONTEXT_SETTINGS, epilog=EXIT_CODES)
+@click.group("admin", cls=CommandGroup, context_settings=CONTEXT_SETTINGS, epilog=EXIT_CODES)
 def main() -> None:
     """List and change what a running proxy keeps: subscriptions, clients, topics, and pauses.
 
@@ -79,13 +82,19 @@ def _client(said: dict[str, Any]) -> Iterator[Admin]:
     """The client of a command, and readable errors."""
     with readable_errors(), stop_on_signals("stopped: look with `admin list` at what was done"):
         allow_plaintext = said.pop("allow_plaintext")
-        settings = settings_from("admin", {"subscriber_endpoint": said.pop("endpoint"), **said})
+        where = from_option("--endpoint", said.pop("endpoint"))
+        settings = settings_from("admin", {"subscriber_endpoint": where, **said})
         endpoint = accept_endpoint(
             settings.subscriber_endpoint,
             allow_plaintext=allow_plaintext,
             keys=client_keys(settings),
         )
-        with Admin(endpoint=endpoint, retry=retry_policy(settings), allow_plaintext=True) as client:
+        with Admin(
+            endpoint=endpoint,
+            retry=retry_policy(settings),
+            allow_plaintext=True,
+            on_silence=tell_silence(),
+        ) as client:
             yield client
 
 

@@ -154,7 +154,11 @@ def _checked(partial: Path, source: Path, checked: Callable[[int], None]) -> Bac
 
 @click.command(epilog=EXIT_CODES, context_settings=CONTEXT_SETTINGS)
 @click.argument("target", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--data-dir", help="The data directory to copy: that of the proxy, which may run.")
+@click.option(
+    "--data-dir",
+    type=click.Path(),
+    help="The data directory to copy: that of the proxy, which may run.",
+)
 def main(target: Path, data_dir: str | None) -> None:
     """Copy the store of a proxy into the new directory DIR, while it runs or while it does not.
 

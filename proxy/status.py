@@ -19,6 +19,7 @@ from reliable_pubsub.common.command_line import (
     CONTEXT_SETTINGS,
     EXIT_CODES,
     accept_endpoint,
+    from_option,
     key_options,
     readable_errors,
     settings_from,
@@ -268,7 +269,8 @@ def main(
     with readable_errors(), stop_on_signals(exit_code=0):
         if said["send_retries"] is None:
             said["send_retries"] = "1"
-        settings = settings_from("status", {"subscriber_endpoint": endpoint, **said})
+        asked = from_option("--endpoint", endpoint)
+        settings = settings_from("status", {"subscriber_endpoint": asked, **said})
         keys = client_keys(settings)
         where = accept_endpoint(
             settings.subscriber_endpoint, allow_plaintext=allow_plaintext, keys=keys

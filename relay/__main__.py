@@ -15,10 +15,12 @@ from reliable_pubsub.common.command_line import (
     accept_endpoint,
     accept_metrics,
     complain,
+    from_option,
     journal_option,
     key_options,
     log_format_option,
     metrics_option,
+    one_of,
     readable_errors,
     resolve_all,
 )
@@ -69,7 +71,11 @@ _SETTING_OF: Final = {
 @click.option(
     "-i", "--id", "node", help="Name of this relay, alone in its tree.  [default: random]"
 )
-@click.option("--strategy", help="How interest is joined before it goes up.")
+@click.option(
+    "--strategy",
+    shell_complete=one_of("none", "dedup", "subsume", "all"),
+    help="How interest is joined before it goes up: none, dedup, subsume or all.",
+)
 @click.option(
     "--max-subscriptions",
     help="Patterns of one consumer; with more it gets everything, until it is well below.",
@@ -101,7 +107,10 @@ def main(
     What is not said here is a setting: `reliable-pubsub config show relay` shows it.
     """
     with readable_errors():
-        command_line = {_SETTING_OF.get(name, f"relay_{name}"): given[name] for name in given}
+        command_line = {
+            _SETTING_OF.get(name, f"relay_{name}"): from_option(f"--{name.replace('_', '-')}", text)
+            for name, text in given.items()
+        }
         resolved = resolve_all(client_id(node) if node else "relay", command_line)
         settings = typed(resolved)
         push_endpoint = settings.relay_push_endpoint

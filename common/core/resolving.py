@@ -49,7 +49,8 @@ def resolve(
     """Return the value of highest priority for each setting, in the order of the table.
 
     Args:
-        command_line: by setting name, text or already parsed; None means "not given".
+        command_line: by setting name, text or already parsed; None means "not given". A `Resolved`
+            has the option that gave it as its origin, if that is not called as the setting is.
         file: from `parse_settings_json` or `settings_from_document`.
         environment: all variables of the process; only those of the table are read.
 
@@ -71,8 +72,10 @@ def resolve(
             flag = "--" + name.replace("_", "-")
             problems.append(f"{flag}: unknown setting{did_you_mean(name, BY_NAME)}")
             continue
-        flag = BY_NAME[name].flag
-        _take(given, problems, BY_NAME[name], value, where=flag, origin=flag, from_text=True)
+        flag, said = BY_NAME[name].flag, value
+        if isinstance(value, Resolved):
+            flag, said = value.origin, value.value
+        _take(given, problems, BY_NAME[name], said, where=flag, origin=flag, from_text=True)
     if problems:
         raise ConfigurationError("\n".join(problems))
     return {

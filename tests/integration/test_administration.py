@@ -8,7 +8,7 @@ import pytest
 
 from reliable_pubsub import Admin, Earliest, LostError, TryLaterError
 
-from .harness import IMPATIENT, PATIENCE_S, Service
+from .harness import IMPATIENT, NOWHERE, PATIENCE_S, Service
 
 
 def test_what_an_operator_does_survives_kill_9_is_told_audited_and_agreed_to_by_the_checker(
@@ -100,3 +100,12 @@ def test_the_command_asks_before_it_acts_and_says_what_it_did(service: Service) 
     assert "deletes t with offsets 2 to 3, and ends 1 subscription" in deleted.stdout
     ended = service.run("", "admin", "end-subscription", "t", "group:workers", "--yes", *endpoint)
     assert (ended.wait(), ended.stdout.strip()) == (0, "nothing to do")
+
+
+def test_the_command_says_that_it_waits_for_a_proxy_that_is_away(service: Service) -> None:
+    process = service.run(
+        *("", "admin", "list", "--endpoint", NOWHERE, "--ack-timeout", "0.1", "--send-retries=0")
+    )
+
+    assert process.wait() == 3
+    assert f"waiting: no answer from {NOWHERE}" in process.stderr
