@@ -11,7 +11,7 @@ has no effect. One decorator does it; the signature says what is allowed:
 Numbers of other libraries, members of enumerations, subclasses and paths are accepted where they
 are of the expected kind, and converted to the plain value. A value whose exact type is enough is
 not inspected, which keeps a put cheap. A call with too few arguments, or with one
-that does not exist, is Python's own TypeError. Pure.
+that does not exist, is Python's own TypeError, with a note of those that exist. Pure.
 """
 
 from __future__ import annotations
@@ -96,11 +96,34 @@ def _checking(function: Callable[..., Any]) -> Callable[..., Any]:
             if refused is not None:
                 refused(*given, **named)
             raise
+        try:
+            result = function(*given, **named)
+        except TypeError as error:
+            _note_arguments(error, function)
+            raise
         if kinds and len(plain) < KINDS_MAX:
             plain.add(kinds)
-        return function(*given, **named)
+        return result
 
     return call
+
+
+def _note_arguments(error: TypeError, function: Callable[..., Any]) -> None:
+    """Let the error of a call that did not begin say how its arguments are given."""
+    if not str(error).startswith(f"{function.__qualname__}() "):
+        return
+    asked = [
+        one
+        for one in inspect.signature(function).parameters.values()
+        if one.name != "self" and not one.name.startswith("_")
+    ]
+    ways = {
+        "by place": [one.name for one in asked if one.kind is not one.KEYWORD_ONLY],
+        "by name": [f"{one.name}=" for one in asked if one.kind is one.KEYWORD_ONLY],
+    }
+    said = "; ".join(f"{way} {', '.join(names)}" for way, names in ways.items() if names)
+    call = function.__qualname__.removesuffix(".__init__")
+    error.add_note(f"{call} takes {said or 'nothing'}")
 
 
 def check_fields(value: Struct) -> None:

@@ -135,6 +135,8 @@ class ProxyUnreachableError(InDoubtError):
             )
         if isinstance(endpoint, SecureEndpoint):
             fate += "; if it runs, it has another key than was expected, or does not know ours"
+        else:
+            fate += "; if it runs, it is at another endpoint, or asks for keys"
         super().__init__(
             f"no answer to {verb} from {endpoint} in {attempts} attempts over {waited_s:.1f} s; "
             f"{fate}"

@@ -39,11 +39,12 @@ def client_id(text: str, *, kind: str = "id") -> ClientId:
         InvalidNameError: anything but 1 to 64 of `A-Z a-z 0-9 . -`, first a letter or digit.
     """
     if not _client_id.match(text):
+        is_endpoint = "; this is an endpoint, which is given as `endpoint`" if "://" in text else ""
         raise InvalidNameError(
             kind=kind,
             name=text,
             expected=f"1 to {CLIENT_ID_CHARS_MAX} of A-Z a-z 0-9 . -, beginning with a letter or a "
-            "digit ('_' separates publisher and sequence in message ids)",
+            f"digit ('_' separates publisher and sequence in message ids){is_endpoint}",
         )
     return ClientId(text)
 

@@ -293,7 +293,7 @@ def _part(parameter: Parameter, value: Any, where: str, *key: Any) -> Any:
 
 def _of_class(kind: type) -> Parameter:
     article = "an" if kind.__name__[0] in "AEIOU" else "a"
-    allowed = f"{article} {kind.__name__}"
+    allowed = getattr(kind, "allowed", f"{article} {kind.__name__}")
     if getattr(kind, "_is_protocol", False):
         return _protocol(kind)
     if hasattr(kind, "__fspath__"):

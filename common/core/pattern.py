@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec import Meta, Struct
 
@@ -14,6 +14,8 @@ from .names import is_encodable
 
 class Pattern(Struct, frozen=True, array_like=True, order=True, forbid_unknown_fields=True):
     """Which topics are meant. The kinds known everywhere: exact, prefix, glob, regex."""
+
+    allowed: ClassVar[str] = "glob(...), regex(...) or prefix(...)"  # where an argument is one
 
     kind: Annotated[str, Meta(min_length=1, max_length=32)]
     text: Annotated[str, Meta(max_length=PATTERN_CHARS_MAX)]

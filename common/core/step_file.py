@@ -5,7 +5,7 @@ Pure: it takes a document that `yaml_file.py` has parsed, and returns steps or a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec import UNSET, UnsetType
@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 from . import names
 from .batch import BATCH_ROOM_BYTES, PAYLOAD_OVERHEAD_BYTES
 from .dead_letter import check_may_die, is_dead
-from .errors import InvalidNameError, UsageError
+from .errors import ConfigurationError, InvalidNameError, UsageError
 from .fields import Problems, T, read
 from .limits import BODY_BYTES_MAX
 from .profiles import NO_PROFILE, PROFILES, Profile
@@ -42,6 +42,7 @@ def parse_publisher_steps(document: Document) -> tuple[PublisherStep, ...]:
         ConfigurationError: all keys that are wrong (the first 20), one line each: file, line, key
             path, what was found, what was expected; without such, all keys that contradict others.
     """
+    _check_role(document, "action" in _first_step(document), "subscriber")
     problems = Problems(document)
     steps = read_publisher_steps(problems, (), document.data)
     problems.raise_if_any()
@@ -54,10 +55,30 @@ def parse_subscriber_steps(document: Document) -> tuple[SubscriberStep, ...]:
     Raises:
         ConfigurationError: as for `parse_publisher_steps`.
     """
+    first = _first_step(document)
+    puts = not first.keys().isdisjoint(("message", "message_file")) and "action" not in first
+    _check_role(document, puts, "publisher")
     problems = Problems(document)
     steps = read_subscriber_steps(problems, (), document.data)
     problems.raise_if_any()
     return steps
+
+
+def _first_step(document: Document) -> Mapping[str, object]:
+    """The first step as it is written; nothing if it is no mapping."""
+    steps = document.data.get("steps") if isinstance(document.data, dict) else None
+    first = steps[0] if isinstance(steps, list) and steps else None
+    return first if isinstance(first, dict) else {}
+
+
+def _check_role(document: Document, is_other: bool, other: str) -> None:
+    """Refuse the file of the other role as a whole: each of its keys would be a problem."""
+    if is_other:
+        line = document.line_of(("steps", 0))
+        raise ConfigurationError(
+            f"{document.path}, line {line}: found a step of a {other}; run this file with "
+            f"`reliable-pubsub {other}`, or name another one"
+        )
 
 
 def read_publisher_steps(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol, TypedDict
+from typing import Annotated, Any, ClassVar, Protocol, TypedDict
 
 from msgspec import Struct
 
@@ -31,6 +31,7 @@ from .delivery import AcknowledgedBy, DeliveryS
 
 AnyCodec = CodecName | Codec
 Headers = Mapping[str, str] | None
+_Plain = Annotated[bytes, "bytes, or a value with a codec such as codec='json'"]
 
 
 class IsDataclass(Protocol):
@@ -104,7 +105,7 @@ class Payloads:
             return payload, headers
         chosen = self.codec(topic, codec)
         if chosen is None:
-            plain: bytes = check_argument(call, "payload", payload, bytes)
+            plain: bytes = check_argument(call, "payload", payload, _Plain)
             return plain, headers
         return encoded(topic, payload, chosen), with_content_type(headers, chosen)
 
@@ -119,7 +120,7 @@ class Payloads:
         """The bytes and headers of several messages, each as `one`."""
         chosen = self.codec(topic, codec)
         if chosen is None:
-            plain: Sequence[bytes] = check_argument(call, "payloads", payloads, Sequence[bytes])
+            plain: Sequence[bytes] = check_argument(call, "payloads", payloads, Sequence[_Plain])
             return plain, headers
         each = [None] * len(payloads) if headers is None else headers
         return (

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf, nan
 from pathlib import Path, PosixPath, PurePosixPath
 from types import FunctionType
@@ -635,17 +635,52 @@ def test_what_is_taken_is_a_copy() -> None:
     assert message.payload == b"as it was"
 
 
-def test_a_call_with_too_few_or_unknown_arguments_is_pythons_own_error() -> None:
+def test_a_call_with_too_few_or_unknown_arguments_is_pythons_error_with_a_note_of_all() -> None:
+    house: Any = House()
+    put = "Publisher.put takes by place topic, payload; by name codec=, key=, headers="
+    made = "takes by place client; by name endpoint=, state_dir=, retry=, allow_plaintext="
+
+    calls: list[tuple[Callable[[], object], str]] = [
+        (lambda: house.publisher.put("t"), put),
+        (lambda: house.publisher.put("t", b"", qso=0), put),
+        (lambda: house.publisher.put("t", b"", b""), put),
+        (lambda: house.subscriber.get("t", 3), "Subscriber.get takes by place topic; by name max_"),
+        (lambda: house.publisher.close(1), ""),
+    ]
+    kinds: list[Any] = [Publisher, Subscriber]
+    calls += [
+        (partial(kind, "c", "tcp://127.0.0.1:5555"), f"{kind.__name__} {made}") for kind in kinds
+    ]
+    for call, note in calls:
+        with pytest.raises(TypeError) as told:
+            call()
+        assert "".join(getattr(told.value, "__notes__", [])).startswith(note)
+
+
+def test_a_type_error_from_within_a_call_has_no_note_of_its_arguments() -> None:
+    @checked
+    def calls(function: Callable[..., object]) -> None:
+        function()
+
+    with pytest.raises(TypeError) as told:
+        calls(len)
+
+    assert not hasattr(told.value, "__notes__")
+
+
+def test_what_newcomers_write_is_refused_with_the_way_out() -> None:
     house: Any = House()
 
-    calls: list[Callable[[], object]] = [
-        lambda: house.publisher.put("t"),
-        lambda: house.publisher.put("t", b"", qso=0),
-        lambda: house.publisher.put("t", b"", b""),
-    ]
-    for call in calls:
-        with pytest.raises(TypeError):
+    for call, way_out in (
+        (lambda: Publisher("tcp://127.0.0.1:5555"), "an endpoint, which is given as `endpoint`"),
+        (lambda: house.subscriber.subscribe(match="a/*"), "allowed is glob(...), regex(...) or"),
+        (lambda: house.publisher.put("t", {"a": 1}), "with a codec such as codec='json'"),
+        (lambda: house.publisher.put("t", "text"), "or a value with a codec such as codec='json'"),
+        (lambda: house.publisher.put_many("t", [{"a": 1}]), "entry bytes, or a value with a codec"),
+    ):
+        with pytest.raises(UsageError) as told:
             call()
+        assert way_out in str(told.value)
 
 
 def test_a_warning_names_the_line_of_the_program_whatever_wraps_the_call() -> None:

@@ -138,6 +138,13 @@ class TestFacts:
         shown = [value for name, value in facts.items() if name != "code"]
         assert all(str(value) in str(error) for value in shown)
 
+    def test_of_a_silent_endpoint_name_keys_as_a_reason(self) -> None:
+        text = str(
+            ProxyUnreachableError(endpoint="tcp://h:1", attempts=3, waited_s=6.0, verb="PUT")
+        )
+
+        assert text.endswith("; if it runs, it is at another endpoint, or asks for keys")
+
     def test_of_a_loss_name_the_last_offset_that_is_gone(self) -> None:
         """H17: offsets 2 to 6 are gone, five of them, and 7 is next."""
         text = str(LostError(topic="t", first=2, end=7))

@@ -231,6 +231,15 @@ steps:
         assert len(told) == 21
         assert told[-1] == "... and 30 more"
 
+    def test_the_file_of_a_subscriber_is_told_in_one_line(self) -> None:
+        with pytest.raises(ConfigurationError) as told:
+            parse_publisher_steps(load_yaml(CONFIGS / "figure4_subscriber.yaml"))
+
+        assert str(told.value).endswith(
+            "line 5: found a step of a subscriber; run this file with `reliable-pubsub "
+            "subscriber`, or name another one"
+        )
+
     def test_a_batch_that_no_request_can_hold_is_refused_before_the_run(self) -> None:
         message = "m" * 10_000
 
@@ -432,6 +441,12 @@ class TestTheFiguresOfTheReport:
                 sleep_after_s=1.0,
             ),
         )
+
+    def test_the_file_of_a_publisher_is_told_in_one_line(self) -> None:
+        with pytest.raises(ConfigurationError) as told:
+            parse_subscriber_steps(load_yaml(CONFIGS / "figure2_publisher.yaml"))
+
+        assert "line 5: found a step of a publisher; run" in str(told.value)
 
     def test_figure_4_gets_what_figure_2_puts(self) -> None:
         puts = parse_publisher_steps(load_yaml(CONFIGS / "figure2_publisher.yaml"))
