@@ -75,35 +75,32 @@ def _checking(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*given: Any, **named: Any) -> Any:
         kinds = tuple(map(type, given))
-        is_plain = kinds in plain
-        if is_plain and not named:
-            return function(*given)
-        parameters = _parameters_of(function)  # now that every name of an annotation exists
+        if named or kinds not in plain:
+            parameters = _parameters_of(function)  # now that every name of an annotation exists
+            try:
+                for place, name in enumerate(names[: len(given) - own], own):
+                    parameter, value = parameters[name], given[place]
+                    if parameter is not ANYTHING and type(value) not in parameter.passes:
+                        kinds = ()
+                        value = _taken(parameter, value, name, function)
+                        given = (*given[:place], value, *given[place + 1 :])
+                for name, value in named.items():
+                    parameter = parameters.get(name, ANYTHING)
+                    if parameter is ANYTHING or type(value) in parameter.passes:
+                        continue
+                    if type(value) not in parameter.kinds or value not in parameter.values:
+                        named[name] = _taken(parameter, value, name, function)
+            except UsageError:
+                if refused is not None:
+                    refused(*given, **named)
+                raise
+            if kinds and len(plain) < KINDS_MAX:
+                plain.add(kinds)
         try:
-            for place, name in () if is_plain else enumerate(names[: len(given) - own], own):
-                parameter, value = parameters[name], given[place]
-                if parameter is not ANYTHING and type(value) not in parameter.passes:
-                    kinds = ()
-                    value = _taken(parameter, value, name, function)
-                    given = (*given[:place], value, *given[place + 1 :])
-            for name, value in named.items():
-                parameter = parameters.get(name, ANYTHING)
-                if parameter is ANYTHING or type(value) in parameter.passes:
-                    continue
-                if type(value) not in parameter.kinds or value not in parameter.values:
-                    named[name] = _taken(parameter, value, name, function)
-        except UsageError:
-            if refused is not None:
-                refused(*given, **named)
-            raise
-        try:
-            result = function(*given, **named)
+            return function(*given, **named)
         except TypeError as error:
             _note_arguments(error, function)
             raise
-        if kinds and len(plain) < KINDS_MAX:
-            plain.add(kinds)
-        return result
 
     return call
 
