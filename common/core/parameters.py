@@ -254,7 +254,8 @@ def _sequence(entry: Parameter) -> Parameter:
             return value
         return [_part(entry, one, f"entry {place}") for place, one in enumerate(value)]
 
-    return Parameter(f"a list or tuple, each entry {entry.allowed}", take)
+    passes = frozenset({list, tuple}) if entry is ANYTHING else frozenset[type]()
+    return Parameter(f"a list or tuple, each entry {entry.allowed}", take, passes)
 
 
 def _tuple(entry: Parameter) -> Parameter:
