@@ -17,6 +17,8 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import islice
+from math import ceil
 from typing import Final
 
 from reliable_pubsub.common.core.limits import CALM_BYTES_MAX, FREED_BYTES_MIN
@@ -28,9 +30,11 @@ from .entrance import Entrance
 
 LOOK_S: Final = 0.01  # between two looks at connections that go on speaking, if they may hold much
 PUSH_LOOK_S: Final = 0.001  # the same on a push endpoint, where each kibibyte counts
-ROUND_S: Final = 0.05  # between two looks at connections that say nothing
+ROUND_S: Final = 0.05  # between two looks at connections that spoke of late, or do not read
+RECENT_S: Final = 0.5  # that is of late: what they asked for is answered, and read or not
+SWEEP_S: Final = 1.0  # between two looks at each of the others
 IDLE_S: Final = 1.0  # without a connection: the loop may have taken the event that would wake us
-LOOKED_AT_MAX: Final = 500  # of them at once; the others have their turn in the next rounds
+LOOKED_AT_MAX: Final = 500  # of either at once; the others have their turn in the next rounds
 # Data that libzmq has read already is not readable any more, but the socket can still be written:
 # so both are asked for, and each arrival wakes us once.
 _EACH_ARRIVAL: Final = (
@@ -106,7 +110,10 @@ class Guard:
         self._watched: dict[int, tuple[Connections, Connection]] = {}  # by descriptor
         self._allowance: Allowance = Allowance()
         self._growth = Growth(resident_bytes())
-        self._round: list[int] = []
+        self._recent: dict[
+            int, float
+        ] = {}  # until when, by descriptor; in the order of their turns
+        self._sweep: list[int] = []  # whose turn is in this sweep
         self._round_at_s = 0.0
         self._stop = WakeUp()
         self._stopping = False
@@ -134,9 +141,10 @@ class Guard:
             is_round = now_s >= self._round_at_s
             if is_more or is_round or not spoke.isdisjoint(self._events):
                 is_more = self._take_arrived(now_s)
+            self._recent.update(dict.fromkeys(spoke & self._watched.keys(), now_s + RECENT_S))
             if is_round:
                 self._round_at_s = now_s + ROUND_S
-                spoke.update(self._next_of_round())
+                spoke.update(self._recent_ones(now_s), self._next_of_sweep())
             for descriptor in spoke & self._watched.keys():
                 self._look(descriptor, now_s)
             is_calm = self._allowance.held_bytes_max <= CALM_BYTES_MAX
@@ -171,9 +179,20 @@ class Guard:
                 self._accepted(endpoint, connection, now_s)
         return is_more
 
-    def _next_of_round(self) -> list[int]:
-        self._round = self._round or list(self._watched)
-        chosen, self._round = self._round[:LOOKED_AT_MAX], self._round[LOOKED_AT_MAX:]
+    def _recent_ones(self, now_s: float) -> list[int]:
+        """Those that have spoken of late, or do not read what is sent."""
+        chosen = list(islice(self._recent, LOOKED_AT_MAX))
+        for descriptor in chosen:
+            until_s = self._recent.pop(descriptor)
+            if now_s < until_s or self._allowance.is_stalled(descriptor):
+                self._recent[descriptor] = until_s
+        return chosen
+
+    def _next_of_sweep(self) -> list[int]:
+        """A part of all: what they hold changes with what they say, and their end is not told."""
+        self._sweep = self._sweep or list(self._watched)
+        count = min(ceil(len(self._watched) * ROUND_S / SWEEP_S), LOOKED_AT_MAX)
+        chosen, self._sweep = self._sweep[:count], self._sweep[count:]
         return chosen
 
     def _accepted(self, endpoint: Connections, connection: Connection, now_s: float) -> None:
@@ -181,6 +200,7 @@ class Guard:
         if descriptor in self._watched:  # of a connection that has ended
             self._ended(descriptor)
         self._watched[descriptor] = endpoint, connection
+        self._recent[descriptor] = now_s + RECENT_S
         self._allowance.accepted(descriptor, connection.tally)
         if self._speech is not None:
             self._speech.accepted(connection, now_s)
@@ -189,6 +209,7 @@ class Guard:
 
     def _ended(self, descriptor: int) -> None:
         _, connection = self._watched.pop(descriptor)
+        self._recent.pop(descriptor, None)
         self._allowance.ended(descriptor)
         if self._speech is not None:
             self._speech.ended(connection)
@@ -200,6 +221,8 @@ class Guard:
             self._ended(descriptor)
             return
         self._allowance.look(descriptor, counts, now_s)
+        if self._allowance.is_stalled(descriptor):
+            self._recent.setdefault(descriptor, now_s)
         if self._speech and not self._speech.hears(connection, counts.received_bytes, now_s):
             self._cut(descriptor)
 

@@ -128,6 +128,10 @@ class Allowance:
         ):
             keys.add(key) if is_in else keys.discard(key)
 
+    def is_stalled(self, key: int) -> bool:
+        """Whether a connection did not read what is sent, when it was looked at."""
+        return key in self._stalled
+
     def to_be_cut(self, grown_bytes: int, now_s: float) -> list[int]:
         """The connections that are above their own bound, and the worst where all are above theirs.
 

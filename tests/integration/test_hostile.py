@@ -11,8 +11,10 @@ import socket
 import struct
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import get_args
 
@@ -35,8 +37,11 @@ from reliable_pubsub.common.core.wire import encode_request
 from reliable_pubsub.common.system import IS_LINUX
 from reliable_pubsub.lab.child_process import ChildProcess
 from reliable_pubsub.proxy.front_door import FrontDoor
+from reliable_pubsub.relay import guard as guard_module
 from reliable_pubsub.relay import sockets
+from reliable_pubsub.relay.connections import kernel_counts
 from reliable_pubsub.relay.core import allowance
+from reliable_pubsub.relay.core.allowance import Look
 from reliable_pubsub.relay.guard import guard_of
 
 from .harness import PATIENCE_S, REPOSITORY, Process, Service, eventually, zmq_context
@@ -306,6 +311,34 @@ def test_a_peer_that_reads_nothing_loses_its_connection_and_its_answers(
 
         monkeypatch.setattr(allowance, "STALLED_S_MAX", 1.0)
         eventually(lambda: not is_open_here(inode), "end of the connection")
+
+
+def test_connections_that_say_nothing_are_looked_at_about_once_a_second(
+    idle_door: FrontDoor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that many of them cost little."""
+    looks: dict[int, list[float]] = {}
+
+    def seen(descriptor: int) -> Look | None:
+        looks.setdefault(descriptor, []).append(time.monotonic())
+        return kernel_counts(descriptor)
+
+    monkeypatch.setattr(guard_module, "kernel_counts", seen)
+    guard = guard_of(idle_door.connections)
+    if guard is None:
+        pytest.skip("this system does not count bytes for us")
+    with closing(guard), ExitStack() as peers:
+        for _ in range(40):
+            peers.enter_context(connected(idle_door.endpoint, zmtp.OPENED, b""))
+        quiet_s = time.monotonic() + 2 * guard_module.RECENT_S
+
+        def late() -> list[list[float]]:
+            return [[at_s for at_s in one if at_s > quiet_s] for one in looks.copy().values()]
+
+        eventually(lambda: len(late()) == 40 and min(map(len, late())) >= 2, "two sweeps")
+        gaps = [after - before for one in late() for before, after in pairwise(one)]
+
+    assert min(gaps) > guard_module.SWEEP_S / 2
 
 
 def test_a_peer_that_asks_without_end_is_stopped(idle_door: FrontDoor) -> None:
