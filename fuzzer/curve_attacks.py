@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle, islice
 from typing import Final
 
 from reliable_pubsub.common.core.message_base import Role
@@ -19,6 +20,7 @@ from .floods import Place
 from .trial import SCENE
 
 GREETING: Final = zmtp.greeting(mechanism=b"CURVE")
+PREPARED: Final = 1_000
 _HELLO_BYTES: Final = 194  # after its name: version, padding, key, nonce, box
 
 
@@ -81,7 +83,8 @@ SLOW: Final[tuple[Kind, ...]] = (a_curve_greeting_byte_by_byte,)
 def keyless_attacks(places: Sequence[Place], seed: int) -> Callable[[], tuple[Attack, int]]:
     """Attacks without end: without a key, half open and slow in turn, at each place in turn.
 
-    The same seed gives the same attacks in the same order.
+    The same seed gives the same attacks in the same order. They are made before the first one, and
+    come again: the CPU of the attackers is that of the attacked, too.
 
     Args:
         places: with the kinds of plaintext connections for each.
@@ -97,4 +100,4 @@ def keyless_attacks(places: Sequence[Place], seed: int) -> Callable[[], tuple[At
                 for kinds in (place.kinds, HALF_OPEN, SLOW):
                     yield chance.choice(kinds)(chance, SCENE, place.role), number
 
-    return endless().__next__
+    return cycle(list(islice(endless(), PREPARED))).__next__

@@ -99,44 +99,48 @@ def is_of_the_id_alone(request: Any, client: str) -> bool:
     )
 
 
+class _Role:
+    """What the connections of a guise are at a target, and all that they may say."""
+
+    def __init__(self, target: Target, guise: Guise, scene: Scene, chance: random.Random) -> None:
+        """Make it once: the CPU of the attackers is that of the attacked, too."""
+        self.target, self.guise = target, guise
+        client = OWN_ID
+        if guise != "beyond rights":
+            is_publisher = target.name in ("publisher", "ingress")
+            client = scene.publisher if is_publisher else scene.subscriber
+        make = publishers_requests if target.name == "publisher" else subscribers_requests
+        self.requests = [
+            [b"", *encode_request(one, BODY if isinstance(one, Put | Stage) else None)]
+            for one in make(client, scene, chance)
+            if not is_of_the_id_alone(one, client)
+        ]
+        offer = Offer(
+            publisher=client, epoch=HIGHER_EPOCH, first_sequence=1, count=1, crc=crc32(BODY)
+        )
+        self.offer = encode_offer(scene.topic, offer, BODY)
+        self.subscription = topic_frame(scene.topic)
+
+
 class _Connection:
     """One connection, from the first look to its end."""
 
     def __init__(
-        self,
-        context: zmq.Context[zmq.Socket[bytes]],
-        target: Target,
-        guise: Guise,
-        scene: Scene,
-        chance: random.Random,
+        self, context: zmq.Context[zmq.Socket[bytes]], role: _Role, chance: random.Random
     ) -> None:
-        self.guise = guise
-        self._scene = scene
-        self._target = target
-        self._client = OWN_ID
-        if guise != "beyond rights":
-            is_publisher = target.name in ("publisher", "ingress")
-            self._client = scene.publisher if is_publisher else scene.subscriber
+        self._role, target = role, role.target
+        self.guise = role.guise
         self.socket = context.socket(_KINDS[target.name])
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.setsockopt(zmq.RECONNECT_IVL, -1)  # a refused one does not come again
-        endpoint = target.unknown if guise == "wrong key" else target.known
+        endpoint = target.unknown if role.guise == "wrong key" else target.known
         use_keys_of(endpoint, self.socket)
         self.socket.connect(endpoint)
         if _KINDS[target.name] == zmq.DEALER:
             with suppress(zmq.Again):  # it has been refused already
-                self.socket.send_multipart([b"", *self._request(chance)], zmq.NOBLOCK)
+                self.socket.send_multipart(chance.choice(role.requests), zmq.NOBLOCK)
         elif _KINDS[target.name] == zmq.SUB:
-            self.socket.subscribe(topic_frame(scene.topic))
-
-    def _request(self, chance: random.Random) -> list[bytes]:
-        is_publisher = self._target.name == "publisher"
-        make = publishers_requests if is_publisher else subscribers_requests
-        requests = make(self._client, self._scene, chance)
-        request = chance.choice(
-            [one for one in requests if not is_of_the_id_alone(one, self._client)]
-        )
-        return encode_request(request, BODY if isinstance(request, Put | Stage) else None)
+            self.socket.subscribe(role.subscription)
 
     def heard(self) -> list[list[bytes]]:
         """What has come, without the subscriptions that the ingress announces."""
@@ -144,16 +148,11 @@ class _Connection:
         with suppress(zmq.Again):
             while True:
                 found.append(self.socket.recv_multipart(zmq.NOBLOCK))
-        if self._target.name != "ingress":
+        if self._role.target.name != "ingress":
             return found
         if found:
-            offer = Offer(
-                publisher=self._client, epoch=HIGHER_EPOCH, first_sequence=1, count=1,
-                crc=crc32(BODY),
-            )  # fmt: skip
             with suppress(zmq.Again):
-                frames = encode_offer(self._scene.topic, offer, BODY)
-                self.socket.send_multipart(frames, zmq.NOBLOCK)
+                self.socket.send_multipart(self._role.offer, zmq.NOBLOCK)
         return []
 
 
@@ -182,6 +181,10 @@ def intrude(
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     context.set(zmq.MAX_SOCKETS, SOCKETS_MAX)
     chance = random.Random(seed)
+    roles = {
+        place: [_Role(one, guise, scene, chance) for one in targets for guise in GUISES]
+        for place, targets in of_place.items()
+    }
     due: deque[tuple[float, int, _Connection]] = deque()  # when, looks that are left
     next_s, number = time.monotonic(), 0
     while not board["all_end"]:
@@ -193,17 +196,15 @@ def intrude(
                 due.append((now_s + LOOK_S, left - 1, one))
             else:
                 one.socket.close()
-        targets = of_place.get(board["crowd_goes"])
+        chosen = roles.get(board["crowd_goes"])
         next_s = max(next_s, now_s - 0.1)
-        while targets and next_s <= now_s and len(due) < SOCKETS_MAX // 2:
-            place, guise = divmod(number, len(GUISES))
-            target = targets[place % len(targets)]
-            one = _Connection(context, target, GUISES[guise], scene, chance)
+        while chosen and next_s <= now_s and len(due) < SOCKETS_MAX // 2:
+            one = _Connection(context, chosen[number % len(chosen)], chance)
             due.append((now_s + LOOK_S, 1, one))
             number += 1
             board.add("intrusions")
             next_s += 1 / rate
-        time.sleep(min(max(next_s - time.monotonic(), 0.0), 0.02) if targets else 0.02)
+        time.sleep(min(max(next_s - time.monotonic(), 0.0), 0.02) if chosen else 0.02)
     context.destroy(linger=0)
 
 
