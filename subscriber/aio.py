@@ -190,7 +190,7 @@ class Subscriber:
 
     @checked
     def messages(self, topic: Topics, *, timeout_s: Seconds | None = None) -> AioLoop:
-        """Iterate over messages with `async for`; each is acknowledged with the next step.
+        """Iterate over messages; the next step, a next call or `close` acknowledges each.
 
         Args:
             timeout_s: end after this long without a message; None waits forever.

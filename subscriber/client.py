@@ -250,7 +250,7 @@ class Subscriber(SubscriberLife):
 
     @checked
     def messages(self, topic: Topics, *, timeout_s: Seconds | None = None) -> Iterator[Message]:
-        """Yield messages one by one; each is acknowledged when the loop asks for the next.
+        """Yield messages one by one; the next step, a next call or `close` acknowledges each.
 
         Args:
             timeout_s: end after this long without a message; None waits forever.

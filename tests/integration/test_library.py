@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +253,22 @@ def test_a_message_is_acknowledged_when_the_loop_comes_back(
             (4, False),
             (5, False),
         ]
+
+
+@pytest.mark.parametrize("calls_again", [True, False], ids=["call", "close"])
+def test_a_message_whose_exception_is_caught_within_the_block_counts_as_processed(
+    calls_again: bool, running: Service, tmp_path: Path
+) -> None:
+    with running.open_subscriber("s", state_dir=tmp_path / "own") as subscriber:
+        subscriber.subscribe("t")
+        put_numbers(running, 3)
+        with suppress(RuntimeError):
+            for message in subscriber.messages("t"):
+                raise RuntimeError(message)
+        if calls_again:
+            assert [one.offset for one in subscriber.get("t", timeout_s=PATIENCE_S)] == [1]
+
+    assert running.topic("t").subscriptions[0].cursor == 1 + calls_again
 
 
 def test_every_new_crash_counts_as_a_delivery(running: Service, tmp_path: Path) -> None:
