@@ -119,7 +119,8 @@ class Director:
 
     def _notice_movement(self, now_s: float) -> None:
         members = self._processes.members.values()
-        picture = (self.phase, len(self._waiting), [(m.lives, m.runs, m.count) for m in members])
+        each = [(m.lives, m.runs, m.has_begun, m.count) for m in members]
+        picture = (self.phase, len(self._waiting), each)
         if picture != self._picture:
             self._picture, self._moved_s = picture, now_s
 

@@ -1,0 +1,61 @@
+"""How long a run of the lab is borne in which nothing moves."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from reliable_pubsub.common.core.recorder import Recorder
+from reliable_pubsub.common.core.steps import PublisherStep
+from reliable_pubsub.lab.core.scenario import AT_ONCE, PROXY, After, Client, Event, Scenario
+from reliable_pubsub.lab.director import Director
+
+PUBLISHER = Client(
+    name="p", role="publisher", id="p", steps=(PublisherStep(topic="t"),), plan=None, start=AT_ONCE
+)
+SCENARIO = Scenario(
+    title="it is killed, and takes long to start again",
+    patience_s=4.0,
+    clients={"p": PUBLISHER},
+    events=(Event(when=After("p", 100), what="kill", targets=(PROXY,)),),
+)
+
+
+def a_member(name: str, role: str) -> Any:
+    """A process that lives, has not begun, and has put nothing."""
+    return SimpleNamespace(
+        name=name,
+        role=role,
+        lives=1,
+        runs=True,
+        has_begun=False,
+        count=0,
+        exit_code=None,
+        links=(),
+        look=lambda: None,
+        signal=lambda _number: None,
+    )
+
+
+def test_a_process_that_becomes_ready_has_moved() -> None:
+    """On a busy machine a proxy needs seconds for that, and its clients begin only then."""
+    members = {PROXY: a_member(PROXY, "proxy"), "p": a_member("p", "publisher")}
+    processes: Any = SimpleNamespace(
+        members=members,
+        proxy=members[PROXY],
+        clients={"p": PUBLISHER},
+        disk=None,
+        look_for_doors=lambda: True,
+    )
+    moments = [(0.0, False), (1.0, False), (4.0, True), (7.0, True), (9.0, True)]
+    times = iter([0.0, 0.0, *(at_s for at_s, _ in moments)])
+    director = Director(
+        SCENARIO, processes, Recorder(), clock=lambda: next(times), tell=lambda _text: None
+    )
+    phases = []
+    for _, has_begun in moments:
+        members[PROXY].has_begun = has_begun
+        director.turn()
+        phases.append(director.phase)
+
+    assert phases == ["events", "events", "events", "events", "quiet"]
