@@ -19,6 +19,7 @@ from .attacks import Attack
 
 AGE_S_MAX = 5.0  # a connection that gets no further is closed
 TRICKLE_S = 0.1  # between two bytes
+TURN_S = 0.01  # what is due in it begins at once: each time that we wake takes from the attacked
 READ_BYTES = 65_536
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with RST
 _IN = select.EPOLLIN | select.EPOLLRDHUP
@@ -196,5 +197,5 @@ def press(
             attack, place = following()
             crowd.begin(attack, addresses[place])
             next_s += 1 / per_s
-        crowd.turn(max(next_s - time.monotonic(), 0.0))
+        crowd.turn(max(next_s - time.monotonic(), TURN_S))
     crowd.close()

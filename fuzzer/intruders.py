@@ -34,6 +34,7 @@ from reliable_pubsub.relay.core.wire import decode_node_reply
 
 from .attacks import Scene
 from .board import Board
+from .crowd import TURN_S
 from .malformed import BODY
 
 OWN_ID, OWN_TOPIC = "intruder", "intruders-own"  # what its rights are for
@@ -204,7 +205,7 @@ def intrude(
             number += 1
             board.add("intrusions")
             next_s += 1 / rate
-        time.sleep(min(max(next_s - time.monotonic(), 0.0), 0.02) if chosen else 0.02)
+        time.sleep(TURN_S)
     context.destroy(linger=0)
 
 
