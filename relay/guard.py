@@ -32,6 +32,7 @@ LOOK_S: Final = 0.01  # between two looks at connections that go on speaking, if
 PUSH_LOOK_S: Final = 0.001  # the same on a push endpoint, where each kibibyte counts
 ROUND_S: Final = 0.05  # between two looks at connections that spoke of late, or do not read
 RECENT_S: Final = 0.5  # that is of late: what they asked for is answered, and read or not
+HEARTBEATS_BYTES: Final = 64  # a connection that has said no more has only answered a few
 SWEEP_S: Final = 1.0  # between two looks at each of the others
 IDLE_S: Final = 1.0  # without a connection: the loop may have taken the event that would wake us
 LOOKED_AT_MAX: Final = 500  # of either at once; the others have their turn in the next rounds
@@ -141,12 +142,13 @@ class Guard:
             is_round = now_s >= self._round_at_s
             if is_more or is_round or not spoke.isdisjoint(self._events):
                 is_more = self._take_arrived(now_s)
-            self._recent.update(dict.fromkeys(spoke & self._watched.keys(), now_s + RECENT_S))
+            for descriptor in spoke & self._watched.keys():
+                self._look(descriptor, now_s, has_spoken=True)
             if is_round:
                 self._round_at_s = now_s + ROUND_S
-                spoke.update(self._recent_ones(now_s), self._next_of_sweep())
-            for descriptor in spoke & self._watched.keys():
-                self._look(descriptor, now_s)
+                others = {*self._recent_ones(now_s), *self._next_of_sweep()} - spoke
+                for descriptor in others & self._watched.keys():
+                    self._look(descriptor, now_s)
             is_calm = self._allowance.held_bytes_max <= CALM_BYTES_MAX
             if is_round or not is_calm:
                 self._judge(now_s)
@@ -200,7 +202,6 @@ class Guard:
         if descriptor in self._watched:  # of a connection that has ended
             self._ended(descriptor)
         self._watched[descriptor] = endpoint, connection
-        self._recent[descriptor] = now_s + RECENT_S
         self._allowance.accepted(descriptor, connection.tally)
         if self._speech is not None:
             self._speech.accepted(connection, now_s)
@@ -214,14 +215,18 @@ class Guard:
         if self._speech is not None:
             self._speech.ended(connection)
 
-    def _look(self, descriptor: int, now_s: float) -> None:
+    def _look(self, descriptor: int, now_s: float, *, has_spoken: bool = False) -> None:
         endpoint, connection = self._watched[descriptor]
         counts = None if connection.is_cut else kernel_counts(descriptor)
         if endpoint.at(descriptor) is not connection or counts is None:
             self._ended(descriptor)
             return
+        tally = connection.tally
+        has_asked = tally.was_heard
         self._allowance.look(descriptor, counts, now_s)
-        if self._allowance.is_stalled(descriptor):
+        if has_spoken and (has_asked or tally.unheard_bytes > HEARTBEATS_BYTES):
+            self._recent[descriptor] = now_s + RECENT_S
+        elif self._allowance.is_stalled(descriptor):
             self._recent.setdefault(descriptor, now_s)
         if self._speech and not self._speech.hears(connection, counts.received_bytes, now_s):
             self._cut(descriptor)
