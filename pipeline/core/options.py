@@ -343,7 +343,10 @@ def _topics(words: SourceWords) -> tuple[tuple[str, ...], str]:
         ask = 'name topics by exactly one: subscribe=a,b or subscribePattern=regex or .load("a,b")'
         if given:
             raise UsageError(f"found {' and '.join(given)}; {ask}")
-        raise UsageError(f"found none of them; {ask}. CREATE TABLE forgets options: {_VIEW}")
+        raise UsageError(
+            f"found none of them; {ask}. A table of Spark's catalog (CREATE TABLE, saveAsTable) "
+            f"forgets options: DROP TABLE removes it, and no message with it; {_VIEW}"
+        )
     ((name, text),) = given.items()
     if name == "subscribePattern":
         try:

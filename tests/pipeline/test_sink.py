@@ -289,6 +289,22 @@ class TestABatch:
         with pytest.raises(PySparkException, match="a topic only grows"):
             patiently(writer.save)
 
+    def test_saved_as_a_table_is_stored_once_and_the_table_says_how_to_read_it(
+        self, spark: SparkSession, service: Service
+    ) -> None:
+        """Spark makes such a table without a question to the source, which cannot refuse it."""
+        service.start_proxy()
+        writer = numbers(spark, 10).write.format(FORMAT).mode("append")
+        given = {"endpoint": service.publisher_endpoint, "topic": "u", **STUBBORN}
+        writer.options(**given).saveAsTable("made")
+        try:
+            with pytest.raises(PySparkException, match="DROP TABLE removes it"):
+                spark.table("made").count()
+        finally:
+            spark.sql("DROP TABLE made")
+
+        assert sorted(map(int, service.payloads("u"))) == [*range(10)]
+
 
 class TestAStream:
     def test_stores_each_row_once_in_its_order(self, copy: Copy, service: Service) -> None:
