@@ -169,15 +169,20 @@ def test_jobs_run_by_spark_connect_which_is_sent_the_package(
     path = service.directory / "rows.txt"
     path.write_text("".join(f"row {n}\n" for n in range(500)))
     connect = ("--conf", "spark.remote=local[2]", "--conf", "spark.ui.enabled=false")
-    sent = ("--py-files", package_zip(service.directory / "package.zip"))
+    package = package_zip(service.directory / "package.zip")
+    (service.directory / "copy.sql").write_text("SELECT value FROM t")
 
-    def run(*words: str | Path) -> str:
+    def run(*words: str | Path, python_path: str = "") -> str:
         """Without the harness's PYTHONPATH, by which the workers would find the package."""
-        said = service.run("pipeline", *words, *connect, *sent, prefix=("env", "PYTHONPATH="))
+        sent, of_server = ("--py-files", package), ("env", f"PYTHONPATH={python_path}")
+        said = service.run("pipeline", *words, *connect, *sent, prefix=of_server)
         assert end_of(said) == 0, said.stderr
         return said.stdout
 
     said = run("load", "--file", path, "--topic", "t")
     run("archive", "--topic", "t", "--folder", "arc", "--available-now")
+    stream = ("run", "copy.sql", "--from", "t", "--to", "u", "--checkpoint", "checkpoint")
+    run(*stream, python_path=str(package))  # nothing is sent to a stream
 
     assert said == "done: 500 messages put on t, 0 were there (1 files)\n"
+    assert sorted(service.payloads("u")) == sorted(service.payloads("t"))
