@@ -18,6 +18,7 @@ let route = read();
 let shown = 0; // the number of the look that is shown
 let loading = 0; // numbers the loads, so that a late one is dropped
 let loaded = null; // what the view has loaded last; null: it could not
+let failed = false; // it could not; so it is loaded again with the next look
 
 /** `#/topic/NAME?at=newest 50`: the view, its names, its parameters. */
 function read() {
@@ -55,6 +56,7 @@ export async function load() {
   }
   if (number !== loading) return;
   loaded = found;
+  failed = refused !== "";
   redraw(refused);
 }
 
@@ -78,7 +80,7 @@ async function poll() {
   }
   header();
   banner();
-  if (!state.refused && state.number !== shown && VIEWS[route.view].follows(route)) {
+  if (!state.refused && state.number !== shown && (failed || VIEWS[route.view].follows(route))) {
     shown = state.number;
     await load();
   }

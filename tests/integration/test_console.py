@@ -457,17 +457,22 @@ def test_a_proxy_that_is_away_is_said_and_the_page_recovers(service: Service, op
     service.start_proxy()
     with service.open_publisher("p") as publisher:
         publisher.put("before", b"1")
-    page = opened(link_of(start_console(service))).page
+    seen = opened(link_of(start_console(service)))
+    page = seen.page
     expect(page.get_by_text("connected")).to_be_visible()
 
     service.proxy.kill()
     expect(page.get_by_role("status").filter(has_text="The proxy does not answer")).to_be_visible()
     expect(page.get_by_role("treegrid")).to_contain_text("before")  # what was seen stays
+    seen.go("topic", "before", at="offset 0")
+    expect(page.get_by_role("alert")).to_contain_text("no answer to HISTORY")
 
     service.start_proxy()
     with service.open_publisher("q") as publisher:
         publisher.put("after", b"1")
     expect(page.get_by_text("connected")).to_be_visible()
+    expect(page.get_by_role("table", name="Messages")).to_contain_text("p_1")  # asked by its place
+    seen.go()
     expect(page.get_by_role("treegrid")).to_contain_text("after")
 
 
