@@ -9,6 +9,11 @@ const UNSEEN_ALL = new RegExp(UNSEEN, "gu");
 const code = (char) =>
   `U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
 
+// What is kept of an element. Not under a name: of a form that is the field of this name, if it has one.
+const KEY = Symbol("key");
+const TYPED = Symbol("value that was set last");
+const LISTENERS = Symbol("listeners");
+
 /** A text with such characters as `U+202E`, for places that have no elements: labels, titles. */
 export const visible = (text) => String(text).replace(UNSEEN_ALL, code);
 
@@ -25,7 +30,7 @@ export function h(tag, props, ...children) {
 export function draw(parent, ...values) {
   const wanted = [...flat(values, parent.localName === "pre")];
   const keyed = new Map();
-  for (const child of parent.childNodes) if (child.key !== undefined) keyed.set(child.key, child);
+  for (const child of parent.childNodes) if (child[KEY] !== undefined) keyed.set(child[KEY], child);
   let next = parent.firstChild;
   for (const value of wanted) {
     const key = value.props?.key;
@@ -72,13 +77,13 @@ function* pieces(text, keepsLines) {
 
 const fits = (node, value) =>
   value.text === undefined
-    ? node.nodeType === Node.ELEMENT_NODE && node.localName === value.tag && node.key === value.props.key
+    ? node.nodeType === Node.ELEMENT_NODE && node.localName === value.tag && node[KEY] === value.props.key
     : node.nodeType === Node.TEXT_NODE;
 
 function make(value) {
   if (value.text !== undefined) return document.createTextNode(value.text);
   const node = document.createElement(value.tag);
-  node.key = value.props.key;
+  node[KEY] = value.props.key;
   return node;
 }
 
@@ -89,7 +94,7 @@ function fill(node, value) {
   }
   const { key, on, value: typed, ...attributes } = value.props;
   for (const { name } of [...node.attributes]) {
-    if (!(name in attributes) && name !== "open") node.removeAttribute(name);
+    if (!(name in value.props) && name !== "open") node.removeAttribute(name);
   }
   for (const [name, said] of Object.entries(attributes)) {
     if (said === false || said === null || said === undefined) node.removeAttribute(name);
@@ -101,14 +106,14 @@ function fill(node, value) {
   }
   listen(node, on ?? {});
   draw(node, ...value.children);
-  if (typed !== undefined && node.typed !== typed) node.value = node.typed = typed; // not what a person typed since
+  if (typed !== undefined && node[TYPED] !== typed) node.value = node[TYPED] = typed; // not what a person typed since
 }
 
 function listen(node, on) {
-  node.listeners ??= {};
+  node[LISTENERS] ??= {};
   for (const event of Object.keys(on)) {
-    if (!(event in node.listeners)) node.addEventListener(event, (e) => node.listeners[event]?.(e));
+    if (!(event in node[LISTENERS])) node.addEventListener(event, (e) => node[LISTENERS][event]?.(e));
   }
-  for (const event of Object.keys(node.listeners)) node.listeners[event] = on[event] ?? null;
-  Object.assign(node.listeners, on);
+  for (const event of Object.keys(node[LISTENERS])) node[LISTENERS][event] = on[event] ?? null;
+  Object.assign(node[LISTENERS], on);
 }

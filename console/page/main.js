@@ -17,8 +17,8 @@ let state = null; // the newest answer of `api/head`
 let route = read();
 let shown = 0; // the number of the look that is shown
 let loading = 0; // numbers the loads, so that a late one is dropped
-let loaded = null; // what the view has loaded last; null: it could not
-let failed = false; // it could not; so it is loaded again with the next look
+let loaded = null; // what the view has loaded last; null: it has nothing yet
+let refused = ""; // why it could not be loaded since; it is loaded again with the next look
 
 /** `#/topic/NAME?at=newest 50`: the view, its names, its parameters. */
 function read() {
@@ -47,27 +47,26 @@ export async function load() {
   const number = ++loading;
   const asked = route;
   let found = null;
-  let refused = "";
+  let why = "";
   try {
     found = await VIEWS[asked.view].load(asked);
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
-    refused = error.message;
+    why = error.message;
   }
   if (number !== loading) return;
-  loaded = found;
-  failed = refused !== "";
-  redraw(refused);
+  loaded = found ?? loaded; // what was seen stays, and what a person has typed
+  refused = why;
+  redraw();
 }
 
 /** Draw what is loaded: after a choice that needs nothing else. */
-export function redraw(refused = "") {
+export function redraw() {
   if (!loaded && !refused) return; // another view is being loaded
   const view = VIEWS[route.view];
-  const drawn = loaded
-    ? view.draw(loaded, route)
-    : [h("h1", {}, view.title(route)), h("p", { class: "refused", role: "alert" }, refused)];
-  draw(place("main"), h("div", { key: `${route.view}/${route.names.join("/")}`, class: "view" }, drawn));
+  const why = h("div", {}, refused ? h("p", { class: "refused", role: "alert" }, refused) : null);
+  const drawn = loaded ? view.draw(loaded, route) : h("h1", {}, view.title(route));
+  draw(place("main"), h("div", { key: `${route.view}/${route.names.join("/")}`, class: "view" }, why, drawn));
   document.title = visible(`${view.title(route)} · reliable-pubsub`);
 }
 
@@ -80,7 +79,7 @@ async function poll() {
   }
   header();
   banner();
-  if (!state.refused && state.number !== shown && (failed || VIEWS[route.view].follows(route))) {
+  if (!state.refused && state.number !== shown && (refused || VIEWS[route.view].follows(route))) {
     shown = state.number;
     await load();
   }
@@ -142,6 +141,7 @@ addEventListener("hashchange", async () => {
   const before = route;
   route = read();
   loaded = null;
+  refused = "";
   if (state) header();
   await load();
   if (before.view !== route.view || before.names.join() !== route.names.join()) {

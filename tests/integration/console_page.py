@@ -117,5 +117,5 @@ class Seen:
 
     def check(self) -> None:
         """Nothing of it has happened."""
-        assert not self.faults
+        assert self.faults == []
         assert {urlsplit(url).netloc for url in self.asked} == {urlsplit(self.base).netloc}

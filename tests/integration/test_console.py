@@ -197,6 +197,24 @@ class TestMessages:
         expect(rows.nth(1)).to_contain_text("four")
         expect(rows.filter(has_text="key-0")).to_have_count(0)
 
+    def test_stay_with_what_a_person_has_typed_when_they_could_once_not_be_loaded(
+        self, seen: Seen
+    ) -> None:
+        page = seen.go("topic", "orders")
+        table = page.get_by_role("table", name="Messages")
+        key = page.get_by_role("textbox", name="Key")
+        expect(table).to_contain_text("five")
+        key.fill("key-1")
+
+        refusal = {"code": "IN_DOUBT", "text": "no answer in time"}
+        page.route("**/api/messages*", lambda asked: asked.fulfill(status=503, json=refusal))
+        expect(page.get_by_role("alert")).to_contain_text("no answer in time")
+        expect(table).to_contain_text("five")
+        page.unroute("**/api/messages*")
+
+        expect(page.get_by_role("alert")).to_have_count(0)
+        expect(key).to_have_value("key-1")
+
     def test_are_told_with_their_story_headers_and_payload_in_three_forms(self, seen: Seen) -> None:
         page = seen.go("topic", "orders")
         page.get_by_role("link", name="Message at offset 1", exact=True).click()

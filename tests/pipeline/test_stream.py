@@ -419,7 +419,10 @@ class TestATask:
         with pytest.raises(ProxyUnreachableError) as error:
             job.read(MessageRange("t", LOG, 0, 3))
 
-        assert "HISTORY from fake://proxy in 11 attempts over" in str(error.value).splitlines()[-1]
+        assert (
+            "HISTORY from tcp://127.0.0.1:5556 in 11 attempts over"
+            in str(error.value).splitlines()[-1]
+        )
 
     def test_gives_every_column_as_it_was_put(self) -> None:
         proxy = a_broker()
