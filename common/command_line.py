@@ -39,6 +39,7 @@ EXIT_CODES = (
 
 CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
+_SENTENCE_CHARS_MAX: Final = 1000  # so that no sentence of a group's help is cut
 _PATH: Final = click.Path()  # a text that the shell completes; its setting says what it may be
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -57,9 +58,6 @@ class CommandGroup(click.Group):
         ]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
-
-
-_SENTENCE_CHARS_MAX: Final = 1000
 
 
 class LazyGroup(CommandGroup):

@@ -117,14 +117,13 @@ def main(
         if resolved["relay_push_endpoint"].origin == "default":
             push_endpoint = beside(settings.relay_endpoint, push_endpoint)
         above = upstreams or (() if publishers else (settings.subscriber_endpoint,))
-        via = (settings.push_via,) if settings.push_via else ()
         keys = server_keys(settings)
         keys_above = client_keys(settings) if settings.server_key else None
         above = tuple(
             accept_endpoint(one, allow_plaintext=allow_plaintext, keys=keys_above) for one in above
         )
-        for one in via:
-            accept_endpoint(one, allow_plaintext=allow_plaintext, keys=keys_above)
+        if via := settings.push_via:
+            accept_endpoint(via, allow_plaintext=allow_plaintext, keys=keys_above)
         for one in publishers:
             accept_endpoint(one, allow_plaintext=allow_plaintext)
         for one in (settings.relay_endpoint, push_endpoint):

@@ -111,9 +111,8 @@ class Guard:
         self._watched: dict[int, tuple[Connections, Connection]] = {}  # by descriptor
         self._allowance: Allowance = Allowance()
         self._growth = Growth(resident_bytes())
-        self._recent: dict[
-            int, float
-        ] = {}  # until when, by descriptor; in the order of their turns
+        # Until when a connection spoke of late, by descriptor; in the order of their turns.
+        self._recent: dict[int, float] = {}
         self._sweep: list[int] = []  # whose turn is in this sweep
         self._round_at_s = 0.0
         self._stop = WakeUp()

@@ -149,9 +149,10 @@ class Subscriber:
     ) -> int:
         """Subscribe; return the cursor. Arguments and errors are the blocking client's."""
         call = SubscribeCall(
-            *(topic, match, where, start, replay, qos, session, lease_s, push, max_deliveries),
-            *(group, ordered_by),
-        )
+            topic=topic, match=match, where=where, start=start, replay=replay, qos=qos,
+            session=session, lease_s=lease_s, push=push, max_deliveries=max_deliveries,
+            group=group, ordered_by=ordered_by,
+        )  # fmt: skip
         return await self._run(call.begin(self._engine, remembers=self._opened.remembers))
 
     @gated

@@ -150,7 +150,7 @@ class Subscriber(SubscriberLife):
                 does, and always begins again, by default with new messages.
             lease_s: allowed silence, above 0 to 30 days; every call but `history` and `read` ends
                 it. After that the subscription is suspended, after twice that it expires: a clean
-                one ends, a persistent one keeps no messages stored. None: none (clean: 60 s).
+                one ends, a persistent one keeps no messages stored. None: no lease (clean: 60 s).
             push: see `use_push`.
             max_deliveries: a message that was delivered this often without being acknowledged (1 to
                 1,000) goes to `<topic>.dead`. Messages are redelivered one at a time, so that only
@@ -174,9 +174,10 @@ class Subscriber(SubscriberLife):
             UsageError: an argument is not possible here.
         """
         call = SubscribeCall(
-            *(topic, match, where, start, replay, qos, session, lease_s, push, max_deliveries),
-            *(group, ordered_by),
-        )
+            topic=topic, match=match, where=where, start=start, replay=replay, qos=qos,
+            session=session, lease_s=lease_s, push=push, max_deliveries=max_deliveries,
+            group=group, ordered_by=ordered_by,
+        )  # fmt: skip
         return self._run(call.begin(self._engine, remembers=self._opened.remembers))
 
     @gated

@@ -68,10 +68,9 @@ class Requester:
         """Send a request until its answer comes; every attempt carries the same bytes.
 
         An answer that does not repeat client, epoch and request number belongs to another request
-        and is dropped (rule R1). FULL, BUSY and STORAGE_FULL are asked again like silence, on the
-        same socket, because the proxy is there. Of several endpoints the next one is asked after
-        silence, and those asked before may still answer; one attempt of the policy is one round of
-        them all, and a pause follows a round.
+        and is dropped (rule R1). FULL, BUSY and STORAGE_FULL are asked again on the same socket. Of
+        several endpoints the next one is asked after silence, and those asked before may still
+        answer; one attempt of the policy is one round of them all, and a pause follows a round.
 
         Args:
             wait_s: how long the proxy may hold the answer; silence begins after that.

@@ -1,8 +1,7 @@
 """FETCH: reads all topics of a pattern with one request. Pure.
 
-It shows what several topics have at the cursors that the proxy knows. A topic for which that is not
-what this client stands at, or of which something else is to be said, is asked for by its own SUB
-and GET.
+It shows what several topics have at the cursors that the proxy knows. Where this client is at
+another place of a topic, or the proxy has more to say of it, its own SUB and GET follow.
 """
 
 from __future__ import annotations
