@@ -287,7 +287,7 @@ def _serve(
 
     def use(now: Configured) -> None:
         server.reconfigure(now.broker)
-        server.entrance.change(now.connections)
+        server.endpoints.entrance.change(now.connections)
 
     with (
         stopped_by_signals(stop),
@@ -311,7 +311,7 @@ def _serve(
             )
         for warning in warnings:
             complain(f"warning: {warning}")
-        if any(door.hears_resets for door in server.doors):
+        if any(door.hears_resets for door in server.endpoints.doors):
             complain(HEARS_RESETS)
         server.run()
         LOG.info("stopped: every answer was durable before it left")
@@ -339,13 +339,13 @@ def _checking(manager: ServiceManager) -> Iterator[Callable[[int], None]]:
 
 def _ready_line(server: Server, settings: Settings) -> str:
     """The line that scripts wait for; it names the ports that the system chose."""
-    publishers, subscribers = (door.endpoint for door in server.doors)
+    publishers, subscribers = (door.endpoint for door in server.endpoints.doors)
     return (
         f"ready: proxy publishers={publishers} subscribers={subscribers} "
         f"durability={server.promise} "
         + (f"store={server.store_path} " if settings.store else f"data-dir={settings.data_dir} ")
         + f"topics={len(server.engine.state.topics)} messages={server.checked.messages} "
-        f"push={server.push.endpoint} ingress={server.ingress.endpoint}"
+        f"push={server.endpoints.push.endpoint} ingress={server.endpoints.ingress.endpoint}"
         + (f" curve={'known-keys' if settings.clients else 'any-key'}" * bool(settings.secret_key))
     )
 

@@ -71,7 +71,7 @@ class Committer:
         self._store = store
         self._wake = wake
         self._interval_s = interval_s
-        self._submitted: list[Work] = []
+        self.submitted: list[Work] = []  # of the loop: `commit` or `hand_over` makes it durable
         self._queue: SimpleQueue[Work | _Restart | _Watch | _Stop] = SimpleQueue()
         self._handed_over = self._done = 0  # items for the second thread
         self._failed = False
@@ -91,25 +91,19 @@ class Committer:
 
     # The loop's side.
 
-    def submit(self, work: Work) -> None:
-        """Take records; `commit` or `hand_over` makes them durable."""
-        self._submitted.append(work)
-
     def commit(self) -> bool:
         """Make durable what was submitted, here or by the second thread.
 
         Returns:
             False: it took so long that the second thread runs the loop now; call `serve`.
         """
-        if not self._submitted:
-            return True
         # Handing over costs more than it gains where there is little to do, and nothing waits.
         is_fast = not self._interval_s and self.last_commit_s <= FAST_S
-        is_little = sum([len(work.records) for work in self._submitted]) <= FEW_RECORDS
+        is_little = sum([len(work.records) for work in self.submitted]) <= FEW_RECORDS
         if not (is_fast and is_little and self._handed_over == self._done):
             self.hand_over()
             return True
-        work, self._submitted = self._submitted, []
+        work, self.submitted = self.submitted, []
         self._begun_s = time.monotonic()
         self._begun_count += 1  # before the next line: see `_stalls`
         if not self._is_watched:
@@ -126,14 +120,14 @@ class Committer:
 
     def hand_over(self) -> None:
         """Let the second thread commit what was submitted."""
-        for work in self._submitted:
+        for work in self.submitted:
             self._handed_over += 1
             self._queue.put(work)
-        self._submitted = []
+        self.submitted = []
 
     def restart(self) -> None:
         """Continue after `Failed`: records from now on are based on what the store holds."""
-        self._submitted = []
+        self.submitted = []
         self._handed_over += 1
         self._queue.put(_Restart())
 

@@ -1,13 +1,21 @@
-"""The front door: the ROUTER to which clients connect their REQ sockets.
+"""The front door: the endpoints of a proxy, and the wait for what comes to any of them.
 
-The loop reads it itself and keeps the envelope of each request, as a REP socket would, so that any
-number of requests can be open at once: many puts share one commit, and a GET may wait. A bare REP
-socket holds one request, so it would pay every fsync alone (docs/decisions/0002, 0041).
+Clients connect their REQ sockets to a ROUTER. The loop reads it itself and keeps the envelope of
+each request, as a REP socket would, so that any number of requests can be open at once: many puts
+share one commit, and a GET may wait. A bare REP socket holds one request, so it would pay every
+fsync alone (docs/decisions/0002, 0041).
+
+`zmq_poll` queries each of its sockets on every call, about 1.5 us a socket. `epoll` over the
+sockets' descriptors touches only those that woke; on systems without it `selectors` has an
+equivalent. A readable ZeroMQ descriptor means only that there may be a message, and reading EVENTS
+or sending may consume the signal; so EVENTS is read after each use (zmq_getsockopt, ZMQ_FD).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import select
+import selectors
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import zmq
@@ -17,11 +25,19 @@ from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.common.transport import sender_of
 from reliable_pubsub.relay.authentication import Authentication
 from reliable_pubsub.relay.core.attendance import Excess
-from reliable_pubsub.relay.sockets import Context, Receiver, listening
+from reliable_pubsub.relay.entrance import Entrance
+from reliable_pubsub.relay.guard import guard_of
+from reliable_pubsub.relay.sockets import Context, end_context, listening
 
+from .ingress import Ingress
+from .push import Push
+from .server_settings import ServerSettings
+
+AUDIT_FILE: Final = "audit.jsonl"  # in the data directory, and older ones beside it
 PEER_ANSWERS_MAX: Final = 32  # kept for one connection that does not read
-_MORE: Final = int(zmq.SNDMORE)
 LAST_ANSWERS_MS: Final = 200  # that a door which closes has for answers on their way
+POLLIN: Final = 1  # of epoll, and of ZeroMQ
+_MORE: Final = int(zmq.SNDMORE)
 
 
 class ReturnAddress(Struct, frozen=True, gc=False):
@@ -41,7 +57,7 @@ class ReturnAddress(Struct, frozen=True, gc=False):
 
 
 class FrontDoor:
-    """One endpoint; used by the loop thread only."""
+    """The ROUTER of one role; used by the loop thread only."""
 
     def __init__(
         self,
@@ -59,15 +75,19 @@ class FrontDoor:
             ConfigurationError: the endpoint cannot be bound.
         """
         self.role = role
-        self._authentication = authentication
         # A REQ peer has one request in flight. A peer that does not read loses its replies, and one
         # that floods is stopped, so that neither piles up in memory.
-        listener = listening(context, zmq.ROUTER, endpoint, role, sent_max=PEER_ANSWERS_MAX)
+        listener = listening(
+            context,
+            zmq.ROUTER,
+            endpoint,
+            role,
+            authentication=authentication,
+            sent_max=PEER_ANSWERS_MAX,
+        )
         self.socket, self.hears_resets = listener.socket, listener.hears_resets
-        self.connections = listener.connections
-        self.endpoint = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self.connections, self.endpoint = listener.connections, listener.endpoint
         self.send = sender_of(self.socket)
-        self._receiver = Receiver(self.socket)
 
     def take(self) -> tuple[ReturnAddress, list[bytes]] | None:
         """The next request; None if it gets no answer, or is so long that more of it follows.
@@ -75,25 +95,144 @@ class FrontDoor:
         Raises:
             zmq.Again: there is none.
         """
-        taken = self._receiver.take()
-        if taken is None:
-            return None
-        first, frames = taken
-        speaker = self.connections.heard(first)
-        key, excess = "", None
-        if self._authentication is not None:
-            found = self._authentication.key_of(first)
-            if found is None:
-                return None  # it was revoked
-            key, excess = found, self._authentication.excess(speaker, found)
+        received = self.connections.take()
+        if received is None or received.key is None:
+            return None  # more of it follows; or the key of its connection was revoked
+        frames = received.frames
         try:
             begin = frames.index(b"", 1) + 1  # after the name that the ROUTER gave its peer
         except ValueError:
             return None  # no delimiter, so there is no return address
-        reply_to = ReturnAddress(self, tuple(frames[:begin]), key, excess)
+        reply_to = ReturnAddress(self, tuple(frames[:begin]), received.key, received.excess)
         return reply_to, frames[begin:]
 
     def close(self) -> None:
         """Unbind."""
         self.connections.close()
         self.socket.close(linger=LAST_ANSWERS_MS)
+
+
+class OtherPoll:
+    """The part of `select.epoll` that is used here, where the system has none (kqueue on macOS)."""
+
+    def __init__(self) -> None:
+        """Watch nothing."""
+        self._selector = selectors.DefaultSelector()
+
+    def register(self, descriptor: int, _events: int) -> None:
+        """Watch a descriptor for reading."""
+        self._selector.register(descriptor, selectors.EVENT_READ)
+
+    def poll(self, timeout_s: float) -> list[tuple[int, int]]:
+        """Return the readable descriptors, after at most `timeout_s`."""
+        return [(key.fd, POLLIN) for key, _ in self._selector.select(timeout_s)]
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._selector.close()
+
+
+class SocketPoll:
+    """Waits for requests, and for one descriptor to which other threads write."""
+
+    def __init__(
+        self,
+        sockets: Sequence[zmq.Socket[bytes]],
+        wake_descriptor: int,
+        *,
+        unasked: zmq.Socket[bytes] | None = None,
+    ) -> None:
+        """Create a poll over the sockets; the first `wait` reads EVENTS of all of them.
+
+        Args:
+            unasked: is served whenever it wakes, without reading its EVENTS: that call keeps the
+                interpreter lock and may take long (relay/guard.py).
+        """
+        self._unasked = unasked
+        self._epoll = select.epoll() if hasattr(select, "epoll") else OtherPoll()
+        self._epoll.register(wake_descriptor, POLLIN)
+        self._wake_descriptor = wake_descriptor
+        self._by_descriptor: dict[int, zmq.Socket[bytes]] = {}
+        for socket in sockets:
+            descriptor = int(socket.getsockopt(zmq.FD))
+            self._epoll.register(descriptor, POLLIN)
+            self._by_descriptor[descriptor] = socket
+        self.look_at = set(sockets)  # those that were used: their next request may not signal
+
+    def wait(self, timeout_s: float) -> tuple[bool, set[zmq.Socket[bytes]]]:
+        """Wait for work; return whether another thread woke us, and the sockets to serve.
+
+        A socket whose descriptor woke may have nothing to be taken.
+        """
+        woken = False
+        ready = {one for one in self.look_at if one is self._unasked or is_readable(one)}
+        self.look_at.clear()
+        for descriptor, _ in self._epoll.poll(0 if ready else timeout_s):
+            if descriptor == self._wake_descriptor:
+                woken = True
+            else:
+                ready.add(self._by_descriptor[descriptor])
+        return woken, ready
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._epoll.close()
+
+
+def is_readable(socket: zmq.Socket[bytes]) -> bool:
+    """Whether there is a message to be taken."""
+    return bool(int(socket.getsockopt(zmq.EVENTS)) & POLLIN)
+
+
+class Endpoints:
+    """All endpoints of one proxy, and who may speak there; used by the loop thread only."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        *,
+        boot: str,
+        wake_descriptor: int,
+        warn: Callable[[str], None],
+    ) -> None:
+        """Bind all of them.
+
+        Args:
+            boot: random name of this start of the proxy.
+            wake_descriptor: becomes readable when another thread wakes the loop.
+            warn: called with what an operator should look at.
+
+        Raises:
+            ConfigurationError: an endpoint cannot be bound, or the known keys cannot be read.
+        """
+        self._context: Context = zmq.Context()
+        self.authentication = known = Authentication(
+            self._context, settings.keys, settings.data_dir / AUDIT_FILE, warn
+        )
+        self.entrance = Entrance(settings.connections, settings.keys, warn)
+        self.doors = [
+            FrontDoor(self._context, "publisher", settings.publisher_endpoint, known),
+            FrontDoor(self._context, "subscriber", settings.subscriber_endpoint, known),
+        ]
+        self.door_of = {door.socket: door for door in self.doors}
+        self.push = Push(self._context, settings.push, known, self.entrance, boot=boot)
+        self.ingress = Ingress(self._context, settings.ingress, known)
+        asked = (door.connections for door in self.doors)
+        self._guard = guard_of(self.ingress.connections, *asked, entrance=self.entrance)
+        self.poll = SocketPoll(
+            [*self.door_of, self.push.socket, self.ingress.socket],
+            wake_descriptor,
+            unasked=self.push.socket,
+        )
+
+    def close(self) -> None:
+        """Unbind; clients retry requests that were not answered."""
+        self.poll.close()
+        if self._guard is not None:
+            self._guard.close()
+        for door in self.doors:
+            door.close()
+        self.push.close()
+        self.ingress.close()
+        self.authentication.close()
+        end_context(self._context.term)

@@ -15,9 +15,10 @@ import zmq
 from reliable_pubsub.common.core.limits import BODY_BYTES_MAX
 from reliable_pubsub.common.core.status import IngressStatus
 from reliable_pubsub.relay.authentication import Authentication
-from reliable_pubsub.relay.sockets import NO_BOUND, Context, Listening, Receiver, listening
+from reliable_pubsub.relay.sockets import NO_BOUND, Context, listening
 
 from .core.engine import Engine
+from .core.qos0 import BecameOfOffer
 from .core.qos0_interest import Want
 from .push import EndpointSettings, bind
 
@@ -41,11 +42,20 @@ class Ingress:
         Raises:
             ConfigurationError: the endpoint cannot be bound.
         """
-        listener = bind(settings, lambda to: _listening(context, to))
+        listener = bind(
+            settings,
+            lambda endpoint: listening(
+                context,
+                zmq.XSUB,
+                endpoint,
+                "ingress",
+                authentication=authentication,
+                sent_max=NO_BOUND,
+                frame_bytes_max=BODY_BYTES_MAX,
+            ),
+        )
         self.socket, self.connections = listener.socket, listener.connections
-        self._receiver = Receiver(self.socket)
-        self._authentication = authentication
-        self.endpoint = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self.endpoint = listener.endpoint
         self._counts = {"taken": 0, "unwanted": 0, "refused": 0}
 
     def tell(self, want: Want) -> None:
@@ -59,24 +69,21 @@ class Ingress:
         """Take at most TURN_MAX batches; the rest waits for the next turn."""
         for _ in range(TURN_MAX):
             try:
-                taken = self._receiver.take()
+                received = self.connections.take()
             except zmq.Again:
                 return
-            if taken is None:
+            if received is None:
                 return
-            first, frames = taken
-            speaker = self.connections.heard(first)
-            key: str | None = ""
-            if self._authentication is not None:
-                key = self._authentication.key_of(first)
-                if key is not None and self._authentication.excess(speaker, key) is not None:
-                    self._counts["refused"] += 1
-                    continue
-            # None: the key was revoked
-            became = None if key is None else engine.offered(frames, now_ns=time.time_ns(), key=key)
+            if received.excess is not None:
+                self._counts["refused"] += 1
+                continue
+            became: BecameOfOffer | None = None
+            if received.key is not None:  # else it was revoked
+                now_ns = time.time_ns()
+                became = engine.offered(received.frames, now_ns=now_ns, key=received.key)
             self._counts[became or "refused"] += 1
-            if became is None and speaker is not None:
-                self.connections.cut(speaker)
+            if became is None and received.connection is not None:
+                self.connections.cut(received.connection)
 
     def close(self) -> None:
         """Unbind."""
@@ -86,9 +93,3 @@ class Ingress:
     def status(self, engine: Engine) -> IngressStatus:
         """The row of the ingress in a STATUS."""
         return IngressStatus(endpoint=self.endpoint, patterns=engine.wanted.count, **self._counts)
-
-
-def _listening(context: Context, endpoint: str) -> Listening:
-    return listening(
-        context, zmq.XSUB, endpoint, "ingress", sent_max=NO_BOUND, frame_bytes_max=BODY_BYTES_MAX
-    )

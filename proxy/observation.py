@@ -1,19 +1,30 @@
-"""What the loop does so that others can watch it: figures for scrapes, and signs of life."""
+"""What the loop does so that others can watch it: STATUS, figures for scrapes, signs of life."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from reliable_pubsub.common.core.status import CommitterStatus, StatusReport
 from reliable_pubsub.common.metrics_server import Pages
 from reliable_pubsub.common.notify import ServiceManager
 from reliable_pubsub.common.scrapes import Scrapes
 
+from .committer import Committer
 from .core.engine import Engine
-from .core.figures import Figures
+from .core.figures import Figures, figures_of
 from .core.state import State
 from .core.survey import Survey, surveyed
+from .front_door import Endpoints
+from .store import LOG_BYTES_MAX, Store
+
+if TYPE_CHECKING:
+    from .postgres_store import PostgresStore
 
 
 class Observation:
@@ -22,19 +33,22 @@ class Observation:
     def __init__(
         self,
         wake: Callable[[], None],
-        make: Callable[[Survey, float], Figures],
         manager: ServiceManager,
+        *,
+        endpoints: Endpoints,
+        committer: Committer,
+        store: Store | PostgresStore,
     ) -> None:
         """Nothing was asked.
 
         Args:
             wake: wakes the loop.
-            make: the figures, given a survey and the monotonic clock.
             manager: is told that the loop turns.
+            endpoints, committer, store: they are watched, beside the engine.
         """
+        self._endpoints, self._committer, self._store = endpoints, committer, store
         self._scrapes: Scrapes[Figures] = Scrapes(wake)
         self.asked = self._scrapes.asked  # if any scrape waits there, `turn` has something to do
-        self._make = make
         self._manager = manager
         self._survey: Generator[None, None, Survey] | None = None
         self._state: State | None = None  # that the survey is of
@@ -50,10 +64,43 @@ class Observation:
         try:
             next(self._survey)
         except StopIteration as end:
-            figures = self._make(end.value, now_s)
+            figures = self._figures(engine, end.value, now_s)
             self._survey = None
             self._scrapes.give(figures, made_in_s=self._spent_s)
         self._spent_s += time.perf_counter() - begun_s
+
+    def _figures(self, engine: Engine, survey: Survey, now_s: float) -> Figures:
+        return figures_of(
+            engine,
+            survey,
+            now_s=now_s,
+            commits=self._committer.durations,
+            committed_records=self._committer.records,
+            log_held_bytes=self._store.log_held_bytes,
+            log_bytes_max=LOG_BYTES_MAX,
+            push=self._endpoints.push.pushes.status(),
+            ingress=self._endpoints.ingress.status(engine),
+            connections=self._endpoints.entrance.status(),
+        )
+
+    def described(self, report: StatusReport, engine: Engine) -> StatusReport:
+        """A STATUS, with what the engine does not know."""
+        state = engine.state
+        return replace(
+            report,
+            push=self._endpoints.push.pushes.status(),
+            ingress=self._endpoints.ingress.status(engine),
+            connections=self._endpoints.entrance.status(),
+            store_path=str(self._store.path),
+            committer=CommitterStatus(
+                queued_records=state.lsn - state.durable_lsn,
+                commits=self._committer.commits,
+                records=self._committer.records,
+                last_commit_ms=self._committer.last_commit_s * 1000,
+                storage_full=state.is_storage_full,
+                log_held_bytes=self._store.log_held_bytes or UNSET,
+            ),
+        )
 
     def beat(self, now_s: float, why_not: str) -> None:
         """The loop has turned.

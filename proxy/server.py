@@ -5,50 +5,36 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Final
 
 import zmq
-from msgspec import UNSET
-from msgspec.structs import replace
 
 from reliable_pubsub.common.core.message_base import Promise
 from reliable_pubsub.common.core.recorder import Recorder
-from reliable_pubsub.common.core.status import CommitterStatus, StatusReport
 from reliable_pubsub.common.notify import ServiceManager
 from reliable_pubsub.common.system import WakeUp
-from reliable_pubsub.relay.authentication import Authentication
 from reliable_pubsub.relay.core.rights import Denial
-from reliable_pubsub.relay.entrance import Entrance
-from reliable_pubsub.relay.guard import guard_of
-from reliable_pubsub.relay.sockets import end_context
 
 from .check import BadRange, Checked, check_store
 from .committer import Committer, Failed
 from .core.engine import Engine
-from .core.figures import Figures, figures_of
 from .core.journal import ProxyJournal
 from .core.outputs import Answer, Deed, Visible, Work
 from .core.pushes import Down
 from .core.qos0_interest import Want
-from .core.records import Administered
 from .core.state import BrokerSettings, Setup
 from .core.storage import StorageFullError
-from .core.survey import Survey
-from .front_door import FrontDoor
-from .ingress import Ingress
+from .front_door import Endpoints, FrontDoor, is_readable
 from .log_reader import StoreReader
 from .observation import Observation
-from .push import Push
 from .server_settings import ServerSettings, opened_store
-from .socket_poll import SocketPoll, is_readable
 from .store import LOG_BYTES_MAX
 from .stored_state import read_state, reading
 from .wal_check import LogDamage
 
 TICK_S: Final = 0.1
-AUDIT_FILE: Final = "audit.jsonl"  # in the data directory, and older ones beside it
 HANGS_S: Final = 1.0  # that a commit under way has to end after an error
 REQUESTS_TURN_MAX: Final = 64  # of one endpoint that one turn of the loop takes
 
@@ -81,6 +67,9 @@ class Server:
         self._settings = settings
         self._warn = warn
         self._log_is_held = False
+        self._recorder = recorder or Recorder()
+        self._boot = secrets.token_hex(8)
+        self._wake_up = WakeUp()
         self._store = opened_store(settings, report_loss, stand_by)
         try:
             self.checked: Checked = check_store(
@@ -91,29 +80,29 @@ class Server:
             )
             self._state_connection = self._store.open_reader()
             self._reader = StoreReader(self._state_connection)
-            self._boot = secrets.token_hex(8)
-            self._bind()
+            self.endpoints = Endpoints(
+                settings, boot=self._boot, wake_descriptor=self._wake_up.descriptor, warn=warn
+            )
+            is_snapshot = settings.durability == "snapshot"
+            self._committer = Committer(
+                self._store,
+                wake=self._wake_up.wake,
+                interval_s=settings.snapshot_interval_s if is_snapshot else 0.0,
+            )
+            self.observation = Observation(
+                self._wake_up.wake,
+                manager or ServiceManager(),
+                endpoints=self.endpoints,
+                committer=self._committer,
+                store=self._store,
+            )
             self.engine = self._new_engine()
         except BaseException:
             self._store.close()
+            self._wake_up.close()
             raise
-        self._wake_up = WakeUp()
-        self._committer = Committer(
-            self._store,
-            wake=self._wake_up.wake,
-            interval_s=settings.snapshot_interval_s if settings.durability == "snapshot" else 0.0,
-        )
-        self.observation = Observation(
-            self._wake_up.wake, self._figures, manager or ServiceManager()
-        )
-        self._recorder = recorder or Recorder()
         topics = self.engine.state.topics.values()
         self._journal = ProxyJournal(self._recorder, [(log.topic_id, log.topic) for log in topics])
-        self._poll = SocketPoll(
-            [*self._door_of, self.push.socket, self.ingress.socket],
-            self._wake_up.descriptor,
-            unasked=self.push.socket,
-        )
         self._errors: list[BaseException] = []  # of either thread
         self._stopped: set[FrontDoor] = set()  # not read, because too much waits for the disk
         self._tick_at_s = 0.0
@@ -130,29 +119,10 @@ class Server:
         """Where the store is, without passwords."""
         return str(self._store.path)
 
-    def _bind(self) -> None:
-        settings = self._settings
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._authentication = Authentication(
-            self._context, settings.keys, settings.data_dir / AUDIT_FILE, self._warn
-        )
-        self.entrance = Entrance(settings.connections, settings.keys, self._warn)
-        known = self._authentication if self._authentication.knows_keys else None
-        self.doors = [
-            FrontDoor(self._context, "publisher", settings.publisher_endpoint, known),
-            FrontDoor(self._context, "subscriber", settings.subscriber_endpoint, known),
-        ]
-        self._door_of = {door.socket: door for door in self.doors}
-        self.push = Push(
-            self._context, settings.push, self._authentication, self.entrance, boot=self._boot
-        )
-        self.ingress = Ingress(self._context, settings.ingress, known)
-        asked = (door.connections for door in self.doors)
-        self._guard = guard_of(self.ingress.connections, *asked, entrance=self.entrance)
-
     def _new_engine(self) -> Engine:
         with reading():
             stored = read_state(self._state_connection, self.checked.segments)
+        authentication = self.endpoints.authentication
         setup = Setup(
             boot=self._boot,
             reader=self._reader,
@@ -162,23 +132,19 @@ class Server:
         engine = Engine(
             stored,
             setup,
-            pushes=self.push.pushes,
-            ingress_endpoint=self.ingress.endpoint,
-            describe=self._described,
-            connections=self._authentication.connections,
+            pushes=self.endpoints.push.pushes,
+            ingress_endpoint=self.endpoints.ingress.endpoint,
+            describe=self.observation.described,
+            connections=authentication.connections,
         )
-        engine.govern(self._authentication.authority)
-        self._audit_again(engine.state.administration.newest.values())
-        return engine
-
-    def _audit_again(self, actions: Collection[Administered]) -> None:
-        """Write the actions that a process before this one stored but was killed before writing."""
-        if actions:
-            log = self._authentication.actions_log
-            written = log.numbers()
+        engine.govern(authentication.authority)
+        if actions := engine.state.administration.newest.values():
+            # A process before this one may have been killed between storing and writing them.
+            written = authentication.actions_log.numbers()
             for one in actions:
                 if one.number not in written:
-                    log.done(Deed(one).told, one.at_ns)
+                    authentication.actions_log.done(Deed(one).told, one.at_ns)
+        return engine
 
     def stop(self) -> None:
         """Ask the loop to end; safe in a signal handler and from another thread."""
@@ -230,51 +196,50 @@ class Server:
     def _run_loop(self) -> bool:
         """Take turns; return True at the end, False when the other thread runs the loop now."""
         while not self._stopping:
-            woken, ready = self._poll.wait(self._idle_s())
-            if self.push.pushes.is_used:
-                self.push.new_turn()
-            if woken:
-                self._heard()
+            ready = self._wait()
             for socket in ready:
-                if socket is self.push.socket:
-                    if self.push.listen():
-                        self._poll.look_at.add(socket)
-                elif socket is self.ingress.socket:
-                    self.ingress.turn(self.engine)
-                    self._poll.look_at.add(socket)
-                    self._carry_out()
+                door = self.endpoints.door_of.get(socket)
+                if door is not None:
+                    self._take_requests(door)
                 else:
-                    self._take_requests(self._door_of[socket])
+                    self._take_pushes(socket)
             now_s, now_ns = time.monotonic(), time.time_ns()
             if not ready and self.engine.waiting.of:  # else at the tick at the latest
                 self.engine.waiting.end(now_s)
             self._end_turn(now_s, now_ns)
             if now_s >= self._tick_at_s:
                 self._tick(now_s, now_ns)
-            if not self._committer.commit():
+            if self._committer.submitted and not self._committer.commit():
                 return False
-            self._take_outcomes()
+            if self._committer.outcomes:
+                self._take_outcomes()
             if self.engine.waiting.due:  # what has just become durable is what they wait for
                 self._end_turn(now_s, now_ns)
         self._finish()
         return True
 
-    def _heard(self) -> None:
-        """Another thread has woken the loop: take what it left."""
-        self._wake_up.heard()
-        self._take_outcomes()
-        while not self._reloads.empty():
-            broker, taken = self._reloads.get()
-            self.engine.reconfigure(broker)
-            taken.put(None)
+    def _wait(self) -> set[zmq.Socket[bytes]]:
+        """Wait until something comes or is due; take what another thread left.
 
-    def _idle_s(self) -> float:
-        """How long the loop may wait for something to happen."""
+        Returns:
+            The sockets to serve.
+        """
+        wait_s = TICK_S
         if self.engine.is_turn_due or self.observation.asked:
-            return 0.0
-        if not self.engine.waiting.of:
-            return TICK_S
-        return min(TICK_S, max(self.engine.waiting.ends_at_s - time.monotonic(), 0.0))
+            wait_s = 0.0
+        elif self.engine.waiting.of:
+            wait_s = min(TICK_S, max(self.engine.waiting.ends_at_s - time.monotonic(), 0.0))
+        is_woken, ready = self.endpoints.poll.wait(wait_s)
+        if self.endpoints.push.pushes.is_used:
+            self.endpoints.push.new_turn()
+        if is_woken:
+            self._wake_up.heard()
+            self._take_outcomes()
+            while not self._reloads.empty():
+                broker, taken = self._reloads.get()
+                self.engine.reconfigure(broker)
+                taken.put(None)
+        return ready
 
     def _take_requests(self, door: FrontDoor) -> None:
         """Take what has come, up to a bound; answers that wait for nothing leave at once."""
@@ -302,7 +267,16 @@ class Server:
                     self._carry_out()
             if not is_readable(door.socket):
                 return
-        self._poll.look_at.add(door.socket)
+        self.endpoints.poll.look_at.add(door.socket)
+
+    def _take_pushes(self, socket: zmq.Socket[bytes]) -> None:
+        """Take messages at QoS 0, or what peers of the push socket want; up to a bound."""
+        if socket is self.endpoints.ingress.socket:
+            self.endpoints.ingress.turn(self.engine)
+            self._carry_out()
+        elif not self.endpoints.push.listen():
+            return
+        self.endpoints.poll.look_at.add(socket)
 
     def _end_turn(self, now_s: float, now_ns: int) -> None:
         self.engine.end_turn(now_s=now_s, now_ns=now_ns)
@@ -312,7 +286,7 @@ class Server:
             takes_more = self.engine.backlog.takes_more
             again = {door for door in self._stopped if takes_more(door.role)}
             self._stopped -= again
-            self._poll.look_at.update(door.socket for door in again)
+            self.endpoints.poll.look_at.update(door.socket for door in again)
         if self.observation.asked:
             self.observation.turn(self.engine, now_s, now_ns)
 
@@ -329,33 +303,33 @@ class Server:
     def _carry_out(self) -> None:
         """Carry out the outputs of the engine, in their order."""
         self._store.confirm()
-        outputs = self.engine.outputs
+        outputs, endpoints = self.engine.outputs, self.endpoints
+        look_at = endpoints.poll.look_at
         while outputs:
             match output := outputs.popleft():
                 case Answer(reply_to, frames):
                     reply_to.answer(frames)
-                    self._poll.look_at.add(reply_to.door.socket)
+                    look_at.add(reply_to.door.socket)
                 case Work(records, lsn):
                     if self._recorder.active:
                         self._journal.submitted(records, lsn)
-                    self._committer.submit(output)
+                    self._committer.submitted.append(output)
                 case Visible(batches):
                     self._reader.add(batches)
                 case Down():
-                    self.push.send(output)
-                    self._poll.look_at.add(self.push.socket)
+                    endpoints.push.send(output)
+                    look_at.add(endpoints.push.socket)
                 case Want():
-                    self.ingress.tell(output)
-                    self._poll.look_at.add(self.ingress.socket)
+                    endpoints.ingress.tell(output)
+                    look_at.add(endpoints.ingress.socket)
                 case Denial():
-                    self._authentication.refused(output)
+                    endpoints.authentication.refused(output)
                 case Deed():
-                    self._authentication.actions_log.done(output.told, output.record.at_ns)
+                    endpoints.authentication.actions_log.done(output.told, output.record.at_ns)
 
     def _take_outcomes(self) -> None:
         """Report the results of commits to the engine."""
-        if self._committer.outcomes:
-            self._store.confirm()  # nor may the journal speak of them later than another proxy
+        self._store.confirm()  # nor may the journal speak of them later than another proxy
         while self._committer.outcomes:
             outcome = self._committer.outcomes.popleft()
             if isinstance(outcome, Failed):
@@ -388,11 +362,12 @@ class Server:
         """Do what is due by time."""
         self._tick_at_s = now_s + TICK_S / 2
         self._look_at_log()
-        if changed := self._authentication.look(now_s):
-            self.engine.govern(self._authentication.authority)
-            self.push.cut(changed)
-        self._authentication.end_excess(now_s)
-        self.push.expire(now_s)
+        authentication, push = self.endpoints.authentication, self.endpoints.push
+        if changed := authentication.look(now_s):
+            self.engine.govern(authentication.authority)
+            push.cut(changed)
+        authentication.end_excess(now_s)
+        push.expire(now_s)
         self.engine.tick(now_s=now_s, now_ns=now_ns)
         self._carry_out()
         self.observation.beat(now_s, self._refuses_puts())
@@ -417,51 +392,9 @@ class Server:
             )
         self._log_is_held = is_held
 
-    def _described(self, report: StatusReport) -> StatusReport:
-        """Add what the engine does not know."""
-        state = self.engine.state
-        return replace(
-            report,
-            push=self.push.pushes.status(),
-            ingress=self.ingress.status(self.engine),
-            connections=self.entrance.status(),
-            store_path=self.store_path,
-            committer=CommitterStatus(
-                queued_records=state.lsn - state.durable_lsn,
-                commits=self._committer.commits,
-                records=self._committer.records,
-                last_commit_ms=self._committer.last_commit_s * 1000,
-                storage_full=state.is_storage_full,
-                log_held_bytes=self._store.log_held_bytes or UNSET,
-            ),
-        )
-
-    def _figures(self, survey: Survey, now_s: float) -> Figures:
-        """What a scrape is given."""
-        return figures_of(
-            self.engine,
-            survey,
-            now_s=now_s,
-            commits=self._committer.durations,
-            committed_records=self._committer.records,
-            log_held_bytes=self._store.log_held_bytes,
-            log_bytes_max=LOG_BYTES_MAX,
-            push=self.push.pushes.status(),
-            ingress=self.ingress.status(self.engine),
-            connections=self.entrance.status(),
-        )
-
     def _close(self) -> None:
         """Close everything; clients retry requests that were not answered."""
-        self._poll.close()
-        if self._guard is not None:
-            self._guard.close()
-        for door in self.doors:
-            door.close()
-        self.push.close()
-        self.ingress.close()
-        self._authentication.close()
-        end_context(self._context.term)
+        self.endpoints.close()
         self._reader.close()
         self._store.close()
         self._wake_up.close()

@@ -93,27 +93,25 @@ class Authentication:
         """Whether each connection has a known key."""
         return self._zap is not None
 
-    def key_of(self, first: zmq.Frame) -> str | None:
-        """The public key of the connection that a message came on; None: it was revoked.
+    def sender(
+        self, first: zmq.Frame, connection: Connection | None
+    ) -> tuple[str | None, Excess | None]:
+        """Whose a message is, where keys are known, by its first frame.
 
-        "" where every connection is let in.
+        Returns:
+            The public key of its connection, None if it was revoked; and why it is not heard: its
+            key has as many connections as it may. It is to be answered so, if it can be, and its
+            connection ends a moment later.
         """
-        if self._zap is None:
-            return ""
         try:
             key = str(first.get("User-Id"))
         except zmq.ZMQError:  # libzmq itself says it, of a connection that has ended
-            return None
-        return key if key in self._known else None
+            return None, None
+        if key not in self._known:
+            return None, None
+        return key, None if connection is None else self._excess(connection, self._known[key])
 
-    def excess(self, speaker: Connection | None, key: str) -> Excess | None:
-        """Why a connection is not heard: its key has as many as it may. None: it is heard.
-
-        One that is not heard is to be answered so, if it can be, and ends a moment later.
-        """
-        client = self._known.get(key)
-        if speaker is None or client is None:
-            return None
+    def _excess(self, speaker: Connection, client: Client) -> Excess | None:
         most = client.rights.connections_max
         if most is UNSET:
             return None

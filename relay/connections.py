@@ -1,4 +1,4 @@
-"""The connections of an endpoint: who they are, what the kernel counts of them, and their end.
+"""The connections of an endpoint: who they are, what they send, what the kernel counts of them.
 
 A monitor of the socket tells which descriptors libzmq has accepted. What a message carries of its
 connection is that descriptor (`__fd`). The counts come from TCP_INFO, which Linux has; elsewhere
@@ -14,13 +14,20 @@ import struct
 import sys
 import threading
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import zmq
+from msgspec import Struct
 
 from .core.allowance import Look, Tally
+from .core.attendance import Excess
 from .listener import Gate, cut
 
+if TYPE_CHECKING:
+    from .authentication import Authentication
+
+FRAMES_KEPT_MAX: Final = 64  # of a message; ours have three, and an envelope
+FRAMES_TURN_MAX: Final = 5_000  # of a message that are taken at once
 EVENTS_MAX: Final = 32  # taken at once, so that what they lead to does not wait for all of them
 _EVENT: Final = struct.Struct("=Hi")  # of a monitor: what happened, and to which descriptor
 _BYTES_ACKNOWLEDGED: Final = 120  # linux/tcp.h: tcpi_bytes_acked, then tcpi_bytes_received
@@ -54,6 +61,15 @@ class Connection:
         return self._home.has_ended(self)
 
 
+class Received(Struct, frozen=True, gc=False):
+    """A message, and who has sent it."""
+
+    frames: list[bytes]
+    connection: Connection | None  # None: it has none, or one that has ended
+    key: str | None = ""  # of the connection; "": no keys are known. None: it was revoked
+    excess: Excess | None = None  # the connection is more than its key may have
+
+
 class Connections:
     """Belongs to the thread of the loop, whichever thread has the socket.
 
@@ -61,9 +77,22 @@ class Connections:
     """
 
     def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], endpoint: zmq.Socket[bytes]
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        endpoint: zmq.Socket[bytes],
+        authentication: Authentication | None = None,
     ) -> None:
-        """Watch a socket that is not bound yet."""
+        """Watch a socket that is not bound yet.
+
+        Args:
+            authentication: says whose a connection is; None: each may speak.
+        """
+        self._endpoint = endpoint
+        has_keys = authentication is not None and authentication.knows_keys
+        self._authentication = authentication if has_keys else None
+        self._first: zmq.Frame | None = None  # of a message that is being taken
+        self._frames: list[bytes] = []
+        self._is_more = False  # frames of that message are still to be taken
         address = f"inproc://connections-{secrets.token_hex(8)}"
         endpoint.monitor(address, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
         self._events = context.socket(zmq.PAIR)
@@ -81,21 +110,50 @@ class Connections:
     def __len__(self) -> int:
         return len(self._by_descriptor)
 
-    def heard(self, frame: zmq.Frame) -> Connection | None:
-        """The connection that a message came from; None: it has come from none, or from a dead one.
+    def take(self) -> Received | None:
+        """The next message, without waiting, however many frames a stranger sends.
 
-        A message of an ended one may be told to be of the next with the same descriptor.
+        A message of ours has few. Of a longer one the first are kept, and the others are let go in
+        parts, so that none takes the loop for long.
+
+        Returns:
+            None if it has so many frames that the rest is left for the next call.
+
+        Raises:
+            zmq.Again: there is none.
+        """
+        if self._first is None:
+            self._first = self._endpoint.recv(zmq.DONTWAIT, copy=False)
+            self._frames, self._is_more = [self._first.bytes], self._first.more
+        for _ in range(FRAMES_TURN_MAX):
+            if not self._is_more:
+                first, self._first = self._first, None
+                return self.received(first, self._frames)
+            # A frame says whether more follow; asking the socket costs as much as taking one.
+            frame = self._endpoint.recv(zmq.DONTWAIT, copy=False)
+            self._is_more = frame.more
+            if len(self._frames) < FRAMES_KEPT_MAX:
+                self._frames.append(frame.bytes)
+        return None
+
+    def received(self, first: zmq.Frame, frames: list[bytes]) -> Received:
+        """A message that was taken from the socket, with its connection.
+
+        That of an ended one may be told to be of the next with the same descriptor.
         """
         try:
-            descriptor = int(frame.get("__fd"))
+            descriptor = int(first.get("__fd"))
         except zmq.ZMQError:
-            return None
-        if descriptor not in self._by_descriptor:
-            self._take_events()
-        found = self._by_descriptor.get(descriptor)
-        if found is not None:
-            found.tally.was_heard = True
-        return found
+            connection = None
+        else:
+            if descriptor not in self._by_descriptor:
+                self._take_events()
+            connection = self._by_descriptor.get(descriptor)
+        if connection is not None:
+            connection.tally.was_heard = True
+        if self._authentication is None:
+            return Received(frames, connection)
+        return Received(frames, connection, *self._authentication.sender(first, connection))
 
     def ended(self) -> list[Connection]:
         """Those that have ended since the last time; the first time, none."""

@@ -25,7 +25,7 @@ from reliable_pubsub.common.core.limits import (
 )
 
 from .authentication import Authentication
-from .connections import Connection
+from .connections import Connection, Received
 from .core.interest_link import Links
 from .core.interest_table import InterestTable
 from .core.pattern import EVERYTHING, Kinds, Pattern
@@ -80,16 +80,17 @@ class FanOut:
             zmq.XPUB,
             endpoint,
             "push",
+            authentication=authentication,
             sent_max=DATA_MESSAGES_MAX,
             frame_bytes_max=PUSH_FRAME_BYTES_MAX,
             receive_buffer_bytes=PUSH_RECEIVE_BUFFER_BYTES,
             waiting_max=PUSH_WAITING_CONNECTIONS_MAX,
         )
         self.socket, self.connections = listener.socket, listener.connections
+        self.endpoint = listener.endpoint
         self.connections.ended()  # from now on they are kept
         self._guard = guard_of_push(listener.connections, entrance)
         self.socket.setsockopt(zmq.XPUB_MANUAL, 1)
-        self.endpoint = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self.sent_singly = 0
         self._table = table
         self._kinds = kinds
@@ -121,14 +122,14 @@ class FanOut:
             except zmq.Again:
                 self._is_mixed_up = is_more = False
                 break
-            key = self._authentication.key_of(frame)
-            self._take(frame.bytes, self.connections.heard(frame), links, key)
+            self._take(self.connections.received(frame, [frame.bytes]), links)
         else:
             is_more = True
         self.forget_ended()
         return is_more
 
-    def _take(self, said: bytes, speaker: Connection | None, links: Links, key: str | None) -> None:
+    def _take(self, received: Received, links: Links) -> None:
+        (said,), speaker, key = received.frames, received.connection, received.key
         if said[:1] not in (b"\0", b"\1"):
             # libzmq 4.3.5 counts what is no subscription as one too: until all is read, the
             # connection it takes an option for is that of a later message.
@@ -138,7 +139,7 @@ class FanOut:
             return
         if speaker is None:
             return  # libzmq says what an ended connection had subscribed to; we know
-        if key is None or self._authentication.excess(speaker, key) is not None:
+        if key is None or received.excess is not None:
             self.connections.cut(speaker)  # it was revoked, or its key has too many
             return
         is_added, what = said[:1] == b"\1", said[1:]

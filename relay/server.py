@@ -41,7 +41,6 @@ from .metrics import RelayFigures
 from .sockets import (
     ANSWERS_MAX,
     Context,
-    Receiver,
     Socket,
     connect_to_any,
     connecting,
@@ -134,11 +133,15 @@ class Relay:
 
     def _bind(self) -> None:
         listener = listening(
-            self._context, zmq.ROUTER, self.settings.endpoint, "request", sent_max=ANSWERS_MAX
+            self._context,
+            zmq.ROUTER,
+            self.settings.endpoint,
+            "request",
+            authentication=self._authentication,
+            sent_max=ANSWERS_MAX,
         )
         self._requests, self._connections = listener.socket, listener.connections
-        self._receiver = Receiver(self._requests)
-        self.endpoint = self._requests.getsockopt_string(zmq.LAST_ENDPOINT)
+        self.endpoint = listener.endpoint
         self.fan_out = FanOut(
             self._context,
             self.settings.push_endpoint,
@@ -278,17 +281,15 @@ class Relay:
             if time.monotonic() > now_s + TURN_S:
                 return  # data and answers have their turn; the rest waits at its senders
             try:
-                taken = self._receiver.take()
+                received = self._connections.take()
             except zmq.Again:
                 return
-            if taken is None:
+            if received is None:
                 return
-            first, parts = taken
-            speaker = self._connections.heard(first)
-            key = self._authentication.key_of(first)
+            parts, key = received.frames, received.key
             if b"" not in parts or key is None:
                 continue  # no envelope, so no way to answer; or its key was revoked
-            if self._authentication.excess(speaker, key) is not None:
+            if received.excess is not None:
                 continue  # its key has too many connections: this one ends
             begin = parts.index(b"") + 1
             envelope, frames = tuple(parts[:begin]), parts[begin:]

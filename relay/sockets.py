@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import zmq
 from msgspec import Struct
@@ -23,6 +24,9 @@ from reliable_pubsub.common.transport import RECONNECT_MS, RECONNECT_MS_MAX, use
 from .connections import Connections
 from .listener import Gate, listen
 
+if TYPE_CHECKING:
+    from .authentication import Authentication
+
 Context = zmq.Context[zmq.Socket[bytes]]
 Socket = zmq.Socket[bytes]
 
@@ -34,8 +38,6 @@ ZAP_DOMAIN = "reliable-pubsub"
 BACKLOG = 1024  # connections that wait for their turn; ZeroMQ's own 100 is less than one burst
 DATA_MESSAGES_MAX = 256  # pushed batches kept for one peer, at most 64 KiB each
 ANSWERS_MAX = 64  # kept for one peer that does not read
-FRAMES_KEPT_MAX = 64  # of a message; ours have three, and an envelope
-FRAMES_TURN_MAX = 5_000  # of a message that are taken at once
 NO_BOUND = 0
 DESCRIPTORS = 10_240  # OPEN_MAX of macOS
 DESCRIPTORS_LEFT = 64  # not for connections: a proxy has about 40; where there are many, an eighth
@@ -47,43 +49,7 @@ class Listening(Struct, frozen=True):
     socket: Socket
     connections: Connections
     hears_resets: bool  # so that nothing bounds the messages kept of one peer
-
-
-class Receiver:
-    """Takes the messages of a socket without waiting, however many frames a stranger sends.
-
-    A message of ours has few. Of a longer one the first frames are kept, and the others are let go
-    in parts, so that none takes the loop for long.
-    """
-
-    def __init__(self, socket: Socket) -> None:
-        self._socket = socket
-        self._first: zmq.Frame | None = None
-        self._frames: list[bytes] = []
-        self._is_more = False  # frames of this message are still to be taken
-
-    def take(self) -> tuple[zmq.Frame, list[bytes]] | None:
-        """The next message: its first frame with what libzmq knows of it, and all frames.
-
-        Returns:
-            None if it has so many frames that the rest is left for the next call.
-
-        Raises:
-            zmq.Again: there is none.
-        """
-        if self._first is None:
-            self._first = self._socket.recv(zmq.DONTWAIT, copy=False)
-            self._frames, self._is_more = [self._first.bytes], self._first.more
-        for _ in range(FRAMES_TURN_MAX):
-            if not self._is_more:
-                taken, self._first = (self._first, self._frames), None
-                return taken
-            # A frame says whether more follow; asking the socket costs as much as taking one.
-            frame = self._socket.recv(zmq.DONTWAIT, copy=False)
-            self._is_more = frame.more
-            if len(self._frames) < FRAMES_KEPT_MAX:
-                self._frames.append(frame.bytes)
-        return None
+    endpoint: str  # with the port that was bound
 
 
 def listening(
@@ -92,6 +58,7 @@ def listening(
     endpoint: str,
     what: str,
     *,
+    authentication: Authentication | None = None,
     sent_max: int,
     received_max: int = PEER_REQUESTS_MAX,
     frame_bytes_max: int = FRAME_BYTES_MAX,
@@ -102,6 +69,7 @@ def listening(
 
     Args:
         what: of the endpoint, for the sentence of an error.
+        authentication: says whose a connection is; None: each may speak.
         sent_max: messages kept for one peer that does not read; more are dropped.
         received_max: messages kept of one peer before its input is stopped, where it comes by
             TCP and its resets are not heard: one that is stopped and ends would end us
@@ -126,7 +94,7 @@ def listening(
     socket.setsockopt(zmq.RCVHWM, NO_BOUND)
     socket.setsockopt(zmq.SNDHWM, sent_max)
     hears_resets = False
-    connections = Connections(context, socket)
+    connections = Connections(context, socket, authentication)
     try:
         if endpoint.startswith("tcp:"):
             listener = listen(endpoint, waiting_max, receive_buffer_bytes)
@@ -143,7 +111,8 @@ def listening(
             f"cannot bind the {what} endpoint {endpoint}: {error.strerror}; is another proxy "
             "or relay running there?"
         ) from error
-    return Listening(socket, connections, hears_resets)
+    bound = socket.getsockopt_string(zmq.LAST_ENDPOINT)
+    return Listening(socket, connections, hears_resets, bound)
 
 
 def connecting(

@@ -88,7 +88,7 @@ class Engine:
         timing: EngineTiming = EngineTiming(),  # noqa: B008  (frozen)
         pushes: Pushes | None = None,
         ingress_endpoint: str = "",
-        describe: Callable[[StatusReport], StatusReport] = lambda report: report,
+        describe: Callable[[StatusReport, Engine], StatusReport] = lambda report, _: report,
         connections: Callable[[], dict[str, int]] = dict,
     ) -> None:
         """Create an engine from the stored state.
@@ -290,7 +290,8 @@ class Engine:
                     requests_count=self.requests_count,
                     dropped_requests=self.malformed_count,
                     waiting_gets=len(self.waiting) or UNSET,
-                )
+                ),
+                self,
             )
         return replace(decision, reply=report)
 

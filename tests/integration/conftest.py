@@ -66,7 +66,9 @@ def server(store: GatedStore, tmp_path: Path, service: Service) -> Iterator[None
     thread = threading.Thread(target=run)
     thread.start()
     server = opened.get(timeout=PATIENCE_S)
-    service.publisher_endpoint, service.subscriber_endpoint = (d.endpoint for d in server.doors)
+    service.publisher_endpoint, service.subscriber_endpoint = (
+        d.endpoint for d in server.endpoints.doors
+    )
     yield
     store.gate.set()
     server.stop()

@@ -32,7 +32,12 @@ from reliable_pubsub.proxy.core.qos0_interest import Want
 from reliable_pubsub.proxy.ingress import Ingress
 from reliable_pubsub.proxy.push import EndpointSettings, Push
 from reliable_pubsub.relay import sockets
-from reliable_pubsub.relay.connections import counts_bytes, kernel_counts
+from reliable_pubsub.relay.connections import (
+    FRAMES_KEPT_MAX,
+    FRAMES_TURN_MAX,
+    counts_bytes,
+    kernel_counts,
+)
 from reliable_pubsub.relay.core import allowance
 from reliable_pubsub.relay.core.interest_link import Links
 from reliable_pubsub.relay.core.interest_table import InterestTable
@@ -40,7 +45,7 @@ from reliable_pubsub.relay.core.pattern import Kinds
 from reliable_pubsub.relay.fan_out import PLAIN, FanOut
 from reliable_pubsub.relay.guard import Guard
 from reliable_pubsub.relay.listener import Gate, cut, listen
-from reliable_pubsub.relay.sockets import Listening, Receiver, listening
+from reliable_pubsub.relay.sockets import Listening, listening
 from tests.fakes import a_broker
 
 from .harness import PATIENCE_S, REPOSITORY, eventually, zmq_context
@@ -434,22 +439,21 @@ def test_a_descriptor_that_was_closed_meanwhile_is_not_looked_at() -> None:
 
 def test_a_message_of_many_frames_is_taken_in_parts(context: sockets.Context) -> None:
     listener: Listening = listening(context, zmq.ROUTER, "tcp://127.0.0.1:*", "t", sent_max=1)
-    receiver = Receiver(listener.socket)
     sender = context.socket(zmq.DEALER)
-    sender.connect(listener.socket.getsockopt_string(zmq.LAST_ENDPOINT))
-    sender.send_multipart([b"part"] * (2 * sockets.FRAMES_TURN_MAX))
+    sender.connect(listener.endpoint)
+    sender.send_multipart([b"part"] * (2 * FRAMES_TURN_MAX))
     sender.send(b"next")
     assert listener.socket.poll(int(PATIENCE_S * 1000))
 
-    assert receiver.take() is None
-    assert receiver.take() is None
-    taken = receiver.take()
+    assert listener.connections.take() is None
+    assert listener.connections.take() is None
+    taken = listener.connections.take()
     assert taken is not None
-    assert len(taken[1]) == sockets.FRAMES_KEPT_MAX
+    assert len(taken.frames) == FRAMES_KEPT_MAX
     assert listener.socket.poll(int(PATIENCE_S * 1000))
-    after = receiver.take()
+    after = listener.connections.take()
     assert after is not None
-    assert after[1][1:] == [b"next"]
+    assert after.frames[1:] == [b"next"]
 
 
 CUT_WHILE_STOPPED = """
@@ -460,10 +464,11 @@ from reliable_pubsub.relay import sockets
 sockets.HEARTBEAT_MS = 50
 context = zmq.Context()
 listener = sockets.listening(context, zmq.ROUTER, "tcp://127.0.0.1:*", "tested", sent_max=1)
-print("ready:", listener.socket.getsockopt_string(zmq.LAST_ENDPOINT), flush=True)
-first = listener.socket.recv_multipart(copy=False)[0]
+print("ready:", listener.endpoint, flush=True)
+listener.socket.poll()
+received = listener.connections.take()
 sys.stdin.readline()
-listener.connections.cut(listener.connections.heard(first))
+listener.connections.cut(received.connection)
 print("cut", flush=True)
 sys.stdin.readline()
 while listener.socket.poll(500):

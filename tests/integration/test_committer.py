@@ -43,12 +43,12 @@ def test_what_came_while_a_commit_ran_is_one_commit() -> None:
     committer = Committer(store, wake=woken.release)
     second = threading.Thread(target=committer.serve)
     second.start()
-    committer.submit(Work([an_append(0)], 1))
+    committer.submitted.append(Work([an_append(0)], 1))
     committer.hand_over()
     assert store.began.wait(PATIENCE_S)
 
     for lsn in range(2, 42):  # forty turns of the loop, each with the put of another client
-        committer.submit(Work([an_append(lsn - 1)], lsn))
+        committer.submitted.append(Work([an_append(lsn - 1)], lsn))
         assert committer.commit(), "the loop waits for a commit of the second thread"
     store.may_end.set()
 
@@ -67,7 +67,7 @@ def test_a_commit_of_the_loop_that_hangs_gives_the_loop_to_the_second_thread() -
     goes_on: list[bool] = []
 
     def loop() -> None:
-        committer.submit(Work([an_append(0)], 1))
+        committer.submitted.append(Work([an_append(0)], 1))
         goes_on.append(committer.commit())
         goes_on.append(committer.serve())
 
@@ -75,7 +75,7 @@ def test_a_commit_of_the_loop_that_hangs_gives_the_loop_to_the_second_thread() -
     first.start()
 
     assert committer.serve(), "it is not the loop now"
-    committer.submit(Work([an_append(1)], 2))
+    committer.submitted.append(Work([an_append(1)], 2))
     assert committer.commit(), "the new loop waits for the commit that hangs"
     assert list(committer.outcomes) == []
     store.may_end.set()
@@ -100,12 +100,12 @@ def test_the_loop_commits_by_itself_while_commits_are_fast() -> None:
     committer = Committer(store, wake=lambda: None)
 
     for lsn in range(1, 4):
-        committer.submit(Work([an_append(lsn - 1)], lsn))
+        committer.submitted.append(Work([an_append(lsn - 1)], lsn))
         assert committer.commit()
         assert committer.outcomes.pop() == Committed(lsn)
 
     committer.last_commit_s = 2 * committer_module.FAST_S
-    committer.submit(Work([an_append(3)], 4))
+    committer.submitted.append(Work([an_append(3)], 4))
     assert committer.commit()
     assert store.commits == [1, 1, 1], "the second thread has it"
 
@@ -116,14 +116,14 @@ def test_after_a_failure_nothing_is_written_until_the_restart() -> None:
     store.commit.side_effect = OSError("the disk is broken")
     committer = Committer(store, wake=lambda: None)
 
-    committer.submit(Work([an_append(0)], 1))
+    committer.submitted.append(Work([an_append(0)], 1))
     assert committer.commit()
     store.commit.side_effect = None
-    committer.submit(Work([an_append(1)], 2))
+    committer.submitted.append(Work([an_append(1)], 2))
     assert committer.commit()
-    committer.submit(Work([an_append(2)], 3))
+    committer.submitted.append(Work([an_append(2)], 3))
     committer.restart()
-    committer.submit(Work([an_append(0)], 1))
+    committer.submitted.append(Work([an_append(0)], 1))
     assert committer.commit()
     committer.stop()
     assert not committer.serve()
@@ -147,7 +147,7 @@ def test_what_an_earlier_commit_made_durable_is_answered_before_a_failure_ends_t
         ingress=EndpointSettings(endpoint=ANY_PORT),
     )
     server, client = Server(settings), Mock()
-    server._poll = Mock()
+    server.endpoints.poll = Mock()
     server.engine.handle(a_hello("publisher", "p"), b"", client, now_s=0.0, now_ns=NOW_NS)
     server._committer.outcomes += [Committed(1), Failed(OSError("the disk is broken"))]
 
