@@ -25,7 +25,7 @@ from reliable_pubsub.proxy import core as proxy_core
 from reliable_pubsub.proxy import store, stored_state
 from reliable_pubsub.proxy.core.publishing import put
 from reliable_pubsub.proxy.core.reading import get
-from reliable_pubsub.proxy.core.records import Appended, CursorMoved, Decision
+from reliable_pubsub.proxy.core.records import CursorMoved, Decision
 from reliable_pubsub.proxy.core.replies import decided, echo
 from reliable_pubsub.proxy.core.schema import TABLES
 from reliable_pubsub.proxy.core.state import State
@@ -65,16 +65,15 @@ def planted(rules: Mapping[Rule, Rule]) -> Iterator[None]:
 def append_again(state: State, request: Put, body: bytes, now_ns: int) -> Decision:
     """Store what is stored: shared by the faults that do not know it."""
     log = state.topics[request.topic]
-    batch = Appended(
-        log.topic_id,
-        log.end,
-        request.count,
-        request.client,
-        request.epoch,
-        request.first_sequence,
-        log.next_timestamp_ns(now_ns, 1),
-        request.crc,
+    batch = log.next_batch(
+        request,
         body,
+        count=request.count,
+        crc=request.crc,
+        now_ns=now_ns,
+        step_ns=1,
+        first_sequence=request.first_sequence,
+        qos=request.qos,
     )
     return decided(state, PutAck(**echo(state, request), offset=batch.base), batch)
 

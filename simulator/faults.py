@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from reliable_pubsub.lab.variants import deduplicate_last_only, move_cursor_on_send
+from reliable_pubsub.proxy.core.appending import make_room
 from reliable_pubsub.proxy.core.applying import append
 from reliable_pubsub.proxy.core.changed_log import log_changed, not_this_log
+from reliable_pubsub.proxy.core.forgetting import trims_due
 from reliable_pubsub.proxy.core.publishing import put, repeated_put
 from reliable_pubsub.proxy.core.reading import (
     ack,
@@ -20,7 +22,6 @@ from reliable_pubsub.proxy.core.reading import (
     get,
     subscription_of,
 )
-from reliable_pubsub.proxy.core.retention import make_room, trims_due
 from reliable_pubsub.proxy.core.sessions import fence, hello
 from reliable_pubsub.proxy.core.subscribing import sub, unsub
 

@@ -8,10 +8,10 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.core.requests import Dead, Get, Put
 from reliable_pubsub.common.core.transaction_messages import Commit
+from reliable_pubsub.proxy.core.appending import make_room
 from reliable_pubsub.proxy.core.applying import trim
 from reliable_pubsub.proxy.core.reading import get, subscription_of
 from reliable_pubsub.proxy.core.records import Decision, Expired, Record, Trimmed
-from reliable_pubsub.proxy.core.retention import make_room
 from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.proxy.core.topic_log import TopicLog
 

@@ -7,12 +7,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from reliable_pubsub.proxy.core.appending import begun_by_patterns
 from reliable_pubsub.proxy.core.records import (
     PatternEnded,
     PatternSubscribed,
     Subscribed,
 )
-from reliable_pubsub.proxy.core.replies import begun_by_patterns
 from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.proxy.core.topic_log import TopicLog
 from reliable_pubsub.subscriber.core.place import Batches

@@ -12,11 +12,11 @@ from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.message_base import Start, StartAt
 from reliable_pubsub.common.core.pattern import Topics
 from reliable_pubsub.common.core.requests import Ack, AnyRequest, Bye, Get, History, Put, Sub
-from reliable_pubsub.lab.variants import Rule
+from reliable_pubsub.lab.variants import Rule, append_again
+from reliable_pubsub.proxy.core.forgetting import trims_due
 from reliable_pubsub.proxy.core.leases import heard, lease_ends_s
-from reliable_pubsub.proxy.core.publishing import append_put, put
+from reliable_pubsub.proxy.core.publishing import put
 from reliable_pubsub.proxy.core.records import Decision, Subscribed, Trimmed
-from reliable_pubsub.proxy.core.retention import trims_due
 from reliable_pubsub.proxy.core.sessions import fence
 from reliable_pubsub.proxy.core.start_offset import (
     at_offset,
@@ -49,7 +49,7 @@ def no_deduplication_when_mixed(state: State, request: Put, body: bytes, now_ns:
     log = state.topics.get(request.topic)
     session = fence(state, "publisher", request)
     if log and request.client in log.unnumbered and not isinstance(session, Decision):
-        return append_put(state, request, log, body, now_ns)
+        return append_again(state, request, body, now_ns)
     return put(state, request, body, now_ns)
 
 

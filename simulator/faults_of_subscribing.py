@@ -11,6 +11,7 @@ from reliable_pubsub.common.core.answers import Lost, NoMessagesYet, PutAck, Sub
 from reliable_pubsub.common.core.qos0_messages import Ring
 from reliable_pubsub.common.core.requests import Ack, Dead, Get, History, Sub, Unsub
 from reliable_pubsub.proxy.core.applying import append
+from reliable_pubsub.proxy.core.forgetting import trims_due
 from reliable_pubsub.proxy.core.reading import (
     ack,
     batches_from,
@@ -20,7 +21,6 @@ from reliable_pubsub.proxy.core.reading import (
 )
 from reliable_pubsub.proxy.core.records import Appended, CursorMoved, Decision, Trimmed
 from reliable_pubsub.proxy.core.replies import echo
-from reliable_pubsub.proxy.core.retention import trims_due
 from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.proxy.core.subscribing import sub, unsub
 from reliable_pubsub.proxy.core.subscriptions import Subscription

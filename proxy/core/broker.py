@@ -11,7 +11,7 @@ of its decision do, in `applying.py`. The rules of docs/protocol.md are decided 
     patterns        MATCH, FETCH
     administering   ADMIN, CLIENTS           status_report     STATUS
     interests       SUBSCRIPTIONS
-    leases, retention, forgetting            what is due by time
+    leases, forgetting                       what is due by time
 
 A planted fault puts another function in the place of one of these (`lab/variants.py`).
 """
@@ -47,7 +47,7 @@ from reliable_pubsub.common.core.transaction_messages import Abort, Commit, Stag
 from .administering import admin, clients
 from .dead_letters import dead
 from .delivery_status import delivery
-from .forgetting import forgotten
+from .forgetting import forgotten, trims_due
 from .groups import begin_leases, settle, take
 from .interests import subscriptions
 from .leases import ended_leases, ended_patterns
@@ -57,7 +57,6 @@ from .qos0 import listeners, ring
 from .reading import ack, get, history
 from .records import Decision, Record
 from .replies import echo
-from .retention import trims_due
 from .sessions import hello
 from .state import State
 from .status_report import status

@@ -9,11 +9,11 @@ from reliable_pubsub.common.core.answers import DeadAck, Stale
 from reliable_pubsub.common.core.dead_letter import dead_topic
 from reliable_pubsub.common.core.requests import Dead
 
+from .appending import topic_for
 from .changed_log import not_this_log
 from .reading import subscription_of
-from .records import Appended, CursorMoved, DeadLettered, Decision
-from .replies import decided, echo, malformed, topic_or_created
-from .retention import make_room
+from .records import CursorMoved, DeadLettered, Decision
+from .replies import decided, echo, malformed
 from .state import State
 from .subscriptions import Subscription
 from .topic_log import PublisherMark, TopicLog
@@ -67,24 +67,13 @@ def _store_letter(
     subscription: Subscription,
     topic: str,
 ) -> Decision:
-    found = topic_or_created(state, request, topic, compares=True)
-    if isinstance(found, Decision):
-        return found
-    letters, created = found
-    mark = letters.publishers.get(request.client)
-    room = make_room(state, request, letters, 1, len(body))
-    if isinstance(room, Decision):
-        return room
-    letter = Appended(
-        letters.topic_id,
-        letters.end,
-        1,
-        request.client,
-        request.epoch,
-        mark.last_sequence + 1 if mark else 1,
-        letters.next_timestamp_ns(now_ns, state.timestamp_step_ns),
-        request.crc,
-        body,
+    place = topic_for(state, request, topic, compares=True, count=1, body_bytes=len(body))
+    if isinstance(place, Decision):
+        return place
+    letters, before = place
+    step_ns = state.timestamp_step_ns
+    letter = letters.next_batch(
+        request, body, count=1, crc=request.crc, now_ns=now_ns, step_ns=step_ns
     )
     cursor = request.cursor + 1
     moved = CursorMoved(
@@ -98,4 +87,4 @@ def _store_letter(
         bool(subscription.moved),
     )
     reply = DeadAck(**echo(state, request), offset=letter.base, already=False)
-    return decided(state, reply, *created, *room, DeadLettered(letter, moved))
+    return decided(state, reply, *before, DeadLettered(letter, moved))

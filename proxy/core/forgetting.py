@@ -1,4 +1,7 @@
-"""Forgetting: an entry that has ended and can have no effect costs nothing for ever (rule R26)."""
+"""What is removed by time or at a bound: acknowledged messages, and entries that have ended.
+
+An entry that has ended and can have no effect costs nothing for ever (rule R26).
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,31 @@ from typing import Final
 
 from reliable_pubsub.common.core.message_base import Role
 
-from .records import Forgotten
+from .records import Forgotten, Trimmed
 from .state import State
 from .topic_log import TopicLog
 
 # An older version granted any epoch. A higher one is kept, else it would become everyone's floor.
 EPOCH_FORGOTTEN_MAX: Final = 2**62
+
+
+def trims_due(state: State, now_ns: int) -> Sequence[Trimmed]:
+    """The trims that retention makes now, in topics that have changed or aged."""
+    records: list[Trimmed] = []
+    topics = state.topic_by_id
+    touched, state.touched_topics = state.touched_topics, set()
+    touched.update(state.ages.take_below(now_ns, lambda one: topics[one].ages_at_ns))
+    for topic_id in sorted(touched):
+        log = topics[topic_id]
+        trimmed = log.trim_due(now_ns)
+        ages_at_ns = log.ages_at_ns
+        if trimmed is not None:
+            records.append(trimmed)
+            state.touched_topics.add(topic_id)  # one record removes only so much
+        elif ages_at_ns is not None and ages_at_ns >= now_ns:
+            state.ages.add(topic_id, ages_at_ns)
+        # Else a subscription keeps the old segment; its acknowledgement touches the topic.
+    return records
 
 
 def forgotten(state: State) -> Sequence[Forgotten]:

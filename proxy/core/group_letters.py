@@ -11,9 +11,8 @@ from reliable_pubsub.common.core.dead_letter import dead_letter, dead_topic
 from reliable_pubsub.common.core.errors import MalformedError, UsageError
 from reliable_pubsub.common.core.group_messages import Settle, Take
 
-from .records import Appended, Decision, GroupLetter, Record
-from .replies import topic_or_created
-from .retention import make_room
+from .appending import topic_for
+from .records import Decision, GroupLetter, Record
 from .state import State
 from .topic_log import TopicLog
 
@@ -26,8 +25,7 @@ class GroupLetters:
         self._state = state
         self._request = request
         self._log = log
-        self._created: tuple[Record, ...] = ()
-        self._room: tuple[Record, ...] = ()
+        self._before: tuple[Record, ...] = ()
         self._letters: list[GroupLetter] = []
 
     def __len__(self) -> int:
@@ -36,7 +34,7 @@ class GroupLetters:
     @property
     def records(self) -> tuple[Record, ...]:
         """What stores them."""
-        return (*self._created, *self._room, *self._letters)
+        return (*self._before, *self._letters)
 
     def add(self, offset: int, deliveries: int, reason: str, now_ns: int) -> int | Decision:
         """Make the letter of a message; return its offset, or the refusal.
@@ -47,35 +45,29 @@ class GroupLetters:
         state, request = self._state, self._request
         topic = dead_topic(request.topic)
         assert topic is not None  # checked where messages can be rejected
-        found = topic_or_created(state, request, topic, compares=True)
-        if isinstance(found, Decision):
-            return found
-        log, created = found
-        mark = log.publishers.get(request.client)
         message = message_at(state, self._log, offset)
         body = dead_letter(message, request.client, deliveries, reason)
-        count = len(self._letters) + 1
-        body_bytes = len(body) + sum(len(one.letter.body) for one in self._letters)
-        room = make_room(state, request, log, count, body_bytes)
-        if isinstance(room, Decision):
-            return room
-        newest = self._letters[-1].letter if self._letters else None
-        newest_ns = newest.timestamp_ns if newest else log.timestamp_ns
-        last_sequence = mark.last_sequence if mark else 0
-        last_sequence = newest.last_sequence if newest else last_sequence
-        letter = Appended(
-            log.topic_id,
-            newest.end if newest else log.end,
-            1,
-            request.client,
-            request.epoch,
-            last_sequence + 1,
-            max(now_ns, newest_ns + state.timestamp_step_ns),
-            crc32(body),
+        found = topic_for(
+            state,
+            request,
+            topic,
+            compares=True,
+            count=len(self._letters) + 1,
+            body_bytes=len(body) + sum(len(one.letter.body) for one in self._letters),
+        )
+        if isinstance(found, Decision):
+            return found
+        log, self._before = found
+        letter = log.next_batch(
+            request,
             body,
+            count=1,
+            crc=crc32(body),
+            now_ns=now_ns,
+            step_ns=state.timestamp_step_ns,
+            after=self._letters[-1].letter if self._letters else None,
         )
         made = GroupLetter(letter, self._log.topic_id, request.group, request.generation, offset)
-        self._created, self._room = created, room
         self._letters.append(made)
         return letter.base
 

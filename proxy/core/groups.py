@@ -25,11 +25,12 @@ from reliable_pubsub.common.core.limits import GROUP_MEMBERS_MAX
 from reliable_pubsub.common.core.message_base import GroupTerms
 from reliable_pubsub.common.core.requests import Sub, Unsub
 
+from .appending import topic_for
 from .changed_log import log_changed, witness_ns
 from .group_change import Change, bodies
 from .group_state import Member, Run, begun, joined, next_due_s, subscription_of_group
 from .records import ControlSeen, Decision, GroupChanged
-from .replies import decided, echo, limit_reached, malformed, topic_or_created
+from .replies import decided, echo, limit_reached, malformed
 from .sessions import fence
 from .start_offset import chosen_offset
 from .state import State
@@ -107,7 +108,7 @@ def _begin(
         return _not_sub(state, request, request.group, log)
     if log and log.live_count >= state.settings.subscriptions_per_topic_max:
         return limit_reached(state, request, "subscriptions_per_topic_max")
-    found = topic_or_created(state, request, request.topic)
+    found = topic_for(state, request, request.topic)
     if isinstance(found, Decision):
         return found
     log, created = found

@@ -33,6 +33,7 @@ from reliable_pubsub.common.core.pattern_messages import (
 from reliable_pubsub.common.core.requests import Get, Sub
 from reliable_pubsub.relay.core.pattern import Kinds, is_of
 
+from .appending import begun_by_pattern
 from .pattern_index import PatternSubscription, outlasts
 from .reading import cursor_moved, get, subscription_of
 from .records import (
@@ -44,7 +45,7 @@ from .records import (
     Record,
     Subscribed,
 )
-from .replies import begun_by_pattern, decided, echo, limit_reached, malformed
+from .replies import decided, echo, limit_reached, malformed
 from .sessions import fence
 from .start_offset import chosen_offset
 from .state import State

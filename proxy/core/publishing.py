@@ -7,9 +7,9 @@ from reliable_pubsub.common.core.dead_letter import DEAD_SUFFIX
 from reliable_pubsub.common.core.requests import Put
 from reliable_pubsub.common.core.transaction_messages import Stage
 
-from .records import Appended, Decision
-from .replies import echo, malformed, topic_or_created
-from .retention import make_room
+from .appending import topic_for
+from .records import Decision
+from .replies import echo, malformed
 from .sessions import fence
 from .state import State
 from .topic_log import PublisherMark, TopicLog
@@ -30,33 +30,27 @@ def put(state: State, request: Put, body: bytes, now_ns: int) -> Decision:
             return repeated_put(state, request, log, mark)
         if request.first_sequence != expected:
             return gap(state, request, expected, mark)
-    return append_put(state, request, log, body, now_ns)
-
-
-def append_put(
-    state: State, request: Put, log: TopicLog | None, body: bytes, now_ns: int
-) -> Decision:
-    """Append a batch if there is room."""
-    found = topic_or_created(state, request, request.topic, compares=request.qos == 2)
+    found = topic_for(
+        state,
+        request,
+        request.topic,
+        compares=request.qos == 2,
+        count=request.count,
+        body_bytes=len(body),
+    )
     if isinstance(found, Decision):
         return found
-    log, created = found
-    room = make_room(state, request, log, request.count, len(body))
-    if isinstance(room, Decision):
-        return room
-    batch = Appended(
-        log.topic_id,
-        log.end,
-        request.count,
-        request.client,
-        request.epoch,
-        request.first_sequence,
-        log.next_timestamp_ns(now_ns, state.timestamp_step_ns),
-        request.crc,
+    log, before = found
+    batch = log.next_batch(
+        request,
         body,
-        request.qos,
+        count=request.count,
+        crc=request.crc,
+        now_ns=now_ns,
+        step_ns=state.timestamp_step_ns,
+        first_sequence=request.first_sequence,
+        qos=request.qos,
     )
-    records = (*created, *room, batch)
     reply = PutAck(
         client=request.client,
         epoch=request.epoch,
@@ -65,7 +59,7 @@ def append_put(
         durability=state.durability,
         offset=batch.base,
     )
-    return Decision(reply, records, state.lsn + len(records))
+    return Decision(reply, (*before, batch), state.lsn + len(before) + 1)
 
 
 def repeated_put(state: State, request: Put, log: TopicLog, mark: PublisherMark) -> Decision:

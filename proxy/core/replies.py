@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from reliable_pubsub.common.core.answers import AnyReply, Limit, Malformed
-from reliable_pubsub.common.core.limits import CHOSEN_TOPICS_MAX
-from reliable_pubsub.common.core.message_base import Request, Terms
+from reliable_pubsub.common.core.message_base import Request
 from reliable_pubsub.common.core.requests import AnyRequest
 from reliable_pubsub.relay.core.attendance import Excess
 
-from .records import Decision, Record, Subscribed, TopicDeleted
+from .records import Decision, Record
 from .state import State
-from .subscriptions import Session
-from .topic_log import TopicLog
 
 SettingOfLimit = Literal[
     "topics_max", "clients_max", "subscriptions_per_topic_max", "publishers_per_topic_max"
@@ -76,69 +73,3 @@ def limit_reached(state: State, request: AnyRequest, setting: SettingOfLimit) ->
         f"start the proxy with a higher {setting} (a setting of its file)"
     )
     return Decision(Limit(**echo(state, request), limit=limit, text=text))
-
-
-def topic_or_created(
-    state: State, request: AnyRequest, topic: str, others: int = 0, *, compares: bool = False
-) -> tuple[TopicLog, tuple[Record, ...]] | Decision:
-    """A topic and the records that create it, or the refusal of one topic or publisher too many.
-
-    With a topic begin the subscriptions of the patterns that match it.
-    One that was deleted is made again where it ended: its numbers and offsets go on.
-
-    Args:
-        others: topics that the same decision creates before it.
-        compares: the topic compares the numbers of the sender for ever.
-    """
-    log = state.topics.get(topic)
-    created: tuple[Record, ...] = ()
-    if log is None or topic in state.deleted_topics:
-        if len(state.topics) - len(state.deleted_topics) + others >= state.settings.topics_max:
-            return limit_reached(state, request, "topics_max")
-        if log is not None:
-            begins: Record = TopicDeleted(log.topic_id, is_back=True)
-        elif state.last_topic_id + others >= CHOSEN_TOPICS_MAX:
-            return limit_reached(state, request, "topics_max")
-        else:
-            begins, log = state.next_topic(topic, others)
-        created = (begins, *begun_by_patterns(state, log))
-    is_new = compares and request.client not in log.publishers
-    if is_new and len(log.publishers) >= state.settings.publishers_per_topic_max:
-        return limit_reached(state, request, "publishers_per_topic_max")
-    return log, created
-
-
-def begun_by_patterns(state: State, log: TopicLog) -> Iterator[Subscribed]:
-    """The subscriptions that begin with a topic, by the patterns that match it."""
-    for subscriber, pattern in state.patterns.wanting(log.topic):
-        before = log.subscriptions.get(subscriber)
-        is_kept = before is not None and before.active  # the topic was deleted meanwhile
-        if not is_kept and state.authority.may_read(pattern.reader, log.topic):
-            session = state.sessions["subscriber", subscriber]
-            yield begun_by_pattern(
-                state, log, subscriber, session, pattern.terms, session.control, log.end
-            )
-
-
-def begun_by_pattern(
-    state: State,
-    log: TopicLog,
-    subscriber: str,
-    session: Session,
-    terms: Terms,
-    control: int,
-    cursor: int,
-) -> Subscribed:
-    """A subscription that a pattern begins, after all that it had of the topic before."""
-    before = log.subscriptions.get(subscriber)
-    return Subscribed(
-        log.topic_id,
-        subscriber,
-        (before.generation if before else state.generation_floor) + 1,
-        cursor,
-        session.epoch,
-        session.nonce,
-        control,
-        max(before.shown, cursor) if before else cursor,
-        terms,
-    )

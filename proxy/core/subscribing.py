@@ -8,11 +8,12 @@ from msgspec.structs import replace
 from reliable_pubsub.common.core.answers import ByeAck, Stale, SubAck, UnsubAck
 from reliable_pubsub.common.core.requests import Bye, Sub, Unsub
 
+from .appending import topic_for
 from .changed_log import log_changed, witness_ns
 from .groups import join, leave
 from .reading import not_subscribed
 from .records import ControlSeen, Decision, Moved, PatternEnded, Subscribed
-from .replies import decided, echo, limit_reached, malformed, topic_or_created
+from .replies import decided, echo, limit_reached, malformed
 from .sessions import fence
 from .start_offset import chosen_offset
 from .state import State
@@ -43,7 +44,7 @@ def sub(state: State, request: Sub, _body: bytes, now_ns: int) -> Decision:
         return refused
     if log and not active and log.live_count >= state.settings.subscriptions_per_topic_max:
         return limit_reached(state, request, "subscriptions_per_topic_max")
-    found = topic_or_created(state, request, request.topic)
+    found = topic_for(state, request, request.topic)
     if isinstance(found, Decision):
         return found
     log, created = found

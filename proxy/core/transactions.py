@@ -29,10 +29,10 @@ from reliable_pubsub.common.core.transaction_messages import (
     TopicReceipt,
 )
 
+from .appending import topic_for
 from .publishing import for_subscribers_only
 from .records import Appended, Decision, Record, Staged, TransactionCommitted, Unstaged
-from .replies import decided, echo, topic_or_created
-from .retention import make_room
+from .replies import decided, echo
 from .sessions import fence, without_session
 from .staging import LastTransaction, StagedTransaction
 from .state import State
@@ -43,8 +43,7 @@ class _Share(Struct, frozen=True):
     """What a transaction appends to one topic."""
 
     log: TopicLog
-    created: tuple[Record, ...]
-    room: tuple[Record, ...]
+    before: tuple[Record, ...]  # that create it, and make room in it
     batches: tuple[Appended, ...]
 
 
@@ -155,13 +154,13 @@ def commit(state: State, request: Commit, _body: bytes, now_ns: int) -> Decision
         share = _share(state, request, topic, staged, now_ns, created)
         if isinstance(share, Decision):
             return share
-        created += len(share.created)
+        created += topic not in state.topics or topic in state.deleted_topics
         shares.append(share)
     receipts = tuple(_receipt(share) for share in shares)
     return decided(
         state,
         CommitAck(**echo(state, request), already=False, receipts=receipts),
-        *(record for share in shares for record in (*share.created, *share.room)),
+        *(record for share in shares for record in share.before),
         *(batch for share in shares for batch in share.batches),
         TransactionCommitted(request.client, request.transaction, request.digest or b"", receipts),
     )
@@ -185,37 +184,38 @@ def _share(
     state: State, request: Commit, topic: str, staged: Sequence[Staged], now_ns: int, others: int
 ) -> _Share | Decision:
     """The part of one topic; the same transaction creates `others` topics before it."""
-    found = topic_or_created(state, request, topic, others, compares=True)
+    known = state.topics.get(topic)
+    mark = known.publishers.get(request.client) if known else None
+    sequence = mark.last_sequence + 1 if mark else 1
+    for one in staged:
+        if one.first_sequence not in (None, sequence):
+            return _commit_gap(state, request, one, sequence, mark.lsn if mark else 0)
+        sequence += one.count
+    found = topic_for(
+        state,
+        request,
+        topic,
+        others=others,
+        compares=True,
+        count=sum(one.count for one in staged),
+        body_bytes=sum(len(one.body) for one in staged),
+    )
     if isinstance(found, Decision):
         return found
-    log, created = found
-    mark = log.publishers.get(request.client)
-    sequence, base = mark.last_sequence + 1 if mark else 1, log.end
-    timestamp_ns = log.next_timestamp_ns(now_ns, state.timestamp_step_ns)
+    log, before = found
     batches: list[Appended] = []
-    for batch in staged:
-        if batch.first_sequence not in (None, sequence):
-            return _commit_gap(state, request, batch, sequence, mark.lsn if mark else 0)
-        batches.append(
-            Appended(
-                log.topic_id,
-                base,
-                batch.count,
-                request.client,
-                request.epoch,
-                sequence,
-                timestamp_ns,
-                batch.crc,
-                batch.body,
-            )
+    for one in staged:
+        batch = log.next_batch(
+            request,
+            one.body,
+            count=one.count,
+            crc=one.crc,
+            now_ns=now_ns,
+            step_ns=state.timestamp_step_ns,
+            after=batches[-1] if batches else None,
         )
-        sequence, base = sequence + batch.count, base + batch.count
-        timestamp_ns += state.timestamp_step_ns
-    count = sum(batch.count for batch in batches)
-    room = make_room(state, request, log, count, sum(len(batch.body) for batch in batches))
-    if isinstance(room, Decision):
-        return room
-    return _Share(log, created, room, tuple(batches))
+        batches.append(batch)
+    return _Share(log, before, tuple(batches))
 
 
 def abort(state: State, request: Abort, _body: bytes, _now_ns: int) -> Decision:

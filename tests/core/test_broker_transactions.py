@@ -21,6 +21,7 @@ from reliable_pubsub.common.core.answers import (
     StorageFull,
 )
 from reliable_pubsub.common.core.limits import KIB, MIB, STAGED_BATCH_BYTES, STAGED_IDLE_S_MAX
+from reliable_pubsub.common.core.pattern_messages import Match, Matched
 from reliable_pubsub.common.core.status import StagingStatus, Status, StatusReport
 from reliable_pubsub.common.core.transaction_messages import (
     AbortAck,
@@ -36,6 +37,7 @@ from reliable_pubsub.proxy.core.applying import committed
 from reliable_pubsub.proxy.core.records import Appended, Staged
 from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.topic_log import Retention
+from reliable_pubsub.relay.core.pattern import EVERYTHING
 from tests.fakes import (
     NONCE,
     SECOND_NS,
@@ -506,6 +508,16 @@ class TestTheBoundsOfStaging:
 
         assert isinstance(staged(proxy, 1, "a", "b", "c"), Limit)
         assert ends(proxy) == {}
+
+    def test_subscriptions_that_begin_with_its_topics_count_for_no_topic(self) -> None:
+        proxy = a_broker(settings=BOUNDED)
+        proxy.allow(topics_max=2)
+        every = Match(client="s", epoch=1, request=2, match=EVERYTHING, control=1, ends=False)
+        assert isinstance(proxy.ask(every), Matched)
+
+        assert isinstance(staged(proxy, 1, "a", "b"), CommitAck)
+
+        assert [log.topic_id for log in proxy.state.topics.values()] == [1, 2]
 
     def test_a_commit_at_its_limits_fits_in_a_header(self) -> None:
         huge = 2**63 - 1

@@ -1,0 +1,185 @@
+"""What must be before a batch is appended: its topic, and room in it (rules R10 and R17)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from reliable_pubsub.common.core.answers import Full, Limit
+from reliable_pubsub.common.core.limits import CHOSEN_TOPICS_MAX, NUMBER_MAX
+from reliable_pubsub.common.core.message_base import Terms
+from reliable_pubsub.common.core.requests import AnyRequest
+
+from .records import Decision, Expired, Record, Subscribed, TopicDeleted
+from .replies import echo, limit_reached
+from .state import State
+from .subscriptions import Session, Subscription
+from .topic_log import TopicLog
+
+
+def topic_for(
+    state: State,
+    request: AnyRequest,
+    topic: str,
+    *,
+    others: int = 0,
+    compares: bool = False,
+    count: int = 0,
+    body_bytes: int = 0,
+) -> tuple[TopicLog, tuple[Record, ...]] | Decision:
+    """A topic, and the records that create it and make room in it; or the refusal.
+
+    With a topic begin the subscriptions of the patterns that match it.
+    One that was deleted is made again where it ended: its numbers and offsets go on.
+
+    Args:
+        others: topics that the same decision creates before it.
+        compares: the topic compares the numbers of the sender for ever.
+        count: messages that are to be appended, with bodies of `body_bytes`; 0: none.
+    """
+    log = state.topics.get(topic)
+    created: tuple[Record, ...] = ()
+    if log is None or topic in state.deleted_topics:
+        if len(state.topics) - len(state.deleted_topics) + others >= state.settings.topics_max:
+            return limit_reached(state, request, "topics_max")
+        if log is not None:
+            begins: Record = TopicDeleted(log.topic_id, is_back=True)
+        elif state.last_topic_id + others >= CHOSEN_TOPICS_MAX:
+            return limit_reached(state, request, "topics_max")
+        else:
+            begins, log = state.next_topic(topic, others)
+        created = (begins, *begun_by_patterns(state, log))
+    is_new = compares and request.client not in log.publishers
+    if is_new and len(log.publishers) >= state.settings.publishers_per_topic_max:
+        return limit_reached(state, request, "publishers_per_topic_max")
+    if not count:
+        return log, created
+    room = make_room(state, request, log, count, body_bytes)
+    return room if isinstance(room, Decision) else (log, created + room)
+
+
+def begun_by_patterns(state: State, log: TopicLog) -> Iterator[Subscribed]:
+    """The subscriptions that begin with a topic, by the patterns that match it."""
+    for subscriber, pattern in state.patterns.wanting(log.topic):
+        before = log.subscriptions.get(subscriber)
+        is_kept = before is not None and before.active  # the topic was deleted meanwhile
+        if not is_kept and state.authority.may_read(pattern.reader, log.topic):
+            session = state.sessions["subscriber", subscriber]
+            yield begun_by_pattern(
+                state, log, subscriber, session, pattern.terms, session.control, log.end
+            )
+
+
+def begun_by_pattern(
+    state: State,
+    log: TopicLog,
+    subscriber: str,
+    session: Session,
+    terms: Terms,
+    control: int,
+    cursor: int,
+) -> Subscribed:
+    """A subscription that a pattern begins, after all that it had of the topic before."""
+    before = log.subscriptions.get(subscriber)
+    return Subscribed(
+        log.topic_id,
+        subscriber,
+        (before.generation if before else state.generation_floor) + 1,
+        cursor,
+        session.epoch,
+        session.nonce,
+        control,
+        max(before.shown, cursor) if before else cursor,
+        terms,
+    )
+
+
+def make_room(
+    state: State,
+    request: AnyRequest,
+    log: TopicLog,
+    count: int,
+    body_bytes: int,
+) -> Decision | tuple[Record, ...]:
+    """Keep the topic below its bounds: its bytes, and the messages waiting for each subscriber.
+
+    Messages that all subscribers have acknowledged are removed first. Then `on_bound` decides
+    (rule R17): remove the oldest, expire the slowest subscriptions, or refuse this put.
+    """
+    retention = log.retention
+    over = log.over_quota(count) if retention.waiting_messages_max < NUMBER_MAX else ()
+    excess = log.stored_bytes + body_bytes - retention.topic_bytes_max
+    if not over and excess <= 0:
+        return ()
+    if over and retention.on_bound == "reject":
+        return _over_quota(state, request, log, count, over)
+    expires = retention.on_bound == "expire"
+    expired = [_expired(log, *pair) for pair in over] if expires else []
+    if excess <= 0:
+        return tuple(expired)
+    without = {one.subscriber for one in expired}
+    may_lose = retention.on_bound == "lose_oldest"
+    start = log.start_without(excess, all_may_go=may_lose, without=without)
+    if start is None and expires:
+        slowest, start = _without_the_slowest(log, excess, without)
+        expired += slowest
+    if start is None:
+        return _full(state, request, log)
+    return (*expired, log.trimmed_to(start))
+
+
+def _without_the_slowest(
+    log: TopicLog, excess: int, gone: Collection[str]
+) -> tuple[Sequence[Expired], int | None]:
+    """The further subscriptions that must expire to free enough, and the topic's new start.
+
+    As few as needed, the slowest first; None if expiring all of them does not free enough.
+    """
+    without = set(gone)
+    expired: list[Expired] = []
+    start = None
+    for name, one in log.slowest_first():
+        if name in without:
+            continue
+        without.add(name)
+        expired.append(_expired(log, name, one))
+        start = log.start_without(excess, all_may_go=False, without=without)
+        if start is not None:
+            break
+    return expired, start
+
+
+def _expired(log: TopicLog, name: str, one: Subscription) -> Expired:
+    """The record that expires a subscription."""
+    return Expired(log.topic_id, name, one.generation, one.cursor, one.terms, shown=one.shown)
+
+
+def _over_quota(
+    state: State,
+    request: AnyRequest,
+    log: TopicLog,
+    count: int,
+    over: Sequence[tuple[str, Subscription]],
+) -> Decision:
+    bound = log.retention.waiting_messages_max
+    if count > bound:
+        text = (
+            f"at most {bound:,} messages may wait for one subscription, so not more can be put at "
+            "once; put fewer, or raise waiting_messages_max"
+        )
+        return Decision(Limit(**echo(state, request), limit=bound, text=text))
+    name, slowest = over[0]
+    waiting = log.end - slowest.cursor
+    text = (
+        f"topic {log.topic!r}: {waiting:,} of {bound:,} messages wait for {name!r}; "
+        "let it catch up, unsubscribe it, or raise waiting_messages_max"
+    )
+    return Decision(Full(**echo(state, request), text=text))
+
+
+def _full(state: State, request: AnyRequest, log: TopicLog) -> Decision:
+    text = (
+        f"topic {log.topic!r} holds {log.stored_bytes:,} of {log.retention.topic_bytes_max:,} "
+        "bytes that its subscribers have not all acknowledged; let them catch up, unsubscribe the "
+        "idle ones, or raise topic_bytes_max"
+    )
+    return Decision(Full(**echo(state, request), text=text))
