@@ -171,10 +171,11 @@ class Gate(Lives):
         turns = self._turns
         turns.append(turn)  # atomic, so that calls are ordered
         while (first := turns[0]) is not turn:
-            if turn.shared is not None and turn.shared.outcome is not None:
-                return
-            if first.mark.locked() and self._is_executed(first, turn):
-                continue
+            if first.mark.locked():
+                if turn.shared is not None and turn.shared.outcome is not None:
+                    return
+                if self._is_executed(first, turn):
+                    continue
             try:
                 turns.remove(first)
             except ValueError:  # another thread has removed it

@@ -142,14 +142,11 @@ class Publisher:
         Arguments and errors are those of the blocking client. Of a put that is cancelled it is not
         known whether the message is stored: it is, at most once.
         """
-        plain, headers = self._payloads.one(Publisher.put, topic, payload, headers, codec)
-        batch = Batch(
-            [plain],
-            None if key is None else [key],
-            None if headers is None else [headers],
-            None if event_time_ns is None else [event_time_ns],
+        batch = self._payloads.batch(
+            Publisher.put, topic, payload, codec, key, headers, event_time_ns
         )
-        check_wait(wait, acknowledged_by, timeout_s, qos)
+        if not (wait == "stored" and acknowledged_by is None and timeout_s is None):
+            check_wait(wait, acknowledged_by, timeout_s, qos)
         receipt = await self._put(topic, batch, qos)
         if wait == "stored":
             return receipt

@@ -188,14 +188,11 @@ class Publisher:
             StorageFailedError: the client's state cannot be written; nothing was sent or kept. Or
                 the journal cannot: then `in_doubt` shows whether the message is kept.
         """
-        plain, headers = self._payloads.one(Publisher.put, topic, payload, headers, codec)
-        batch = Batch(
-            [plain],
-            None if key is None else [key],
-            None if headers is None else [headers],
-            None if event_time_ns is None else [event_time_ns],
+        batch = self._payloads.batch(
+            Publisher.put, topic, payload, codec, key, headers, event_time_ns
         )
-        check_wait(wait, acknowledged_by, timeout_s, qos)
+        if not (wait == "stored" and acknowledged_by is None and timeout_s is None):
+            check_wait(wait, acknowledged_by, timeout_s, qos)
         receipt = self._put(WaitingPut(topic_to_put_on(topic), batch, qos))
         if wait == "stored":
             return receipt

@@ -174,8 +174,6 @@ def encode_batch(batch: Batch) -> bytes:
         TooLargeError: more than 65,536 messages, or more than 1 MiB encoded.
         UsageError: there is no message, or a column has an invalid value or another length.
     """
-    if batch.event_times_ns is not None:
-        _check_event_times(batch.event_times_ns)
     count = len(batch.payloads)
     if not count:
         raise UsageError("there is nothing to put: a batch holds at least one message")
@@ -191,6 +189,7 @@ def encode_batch(batch: Batch) -> bytes:
     is_plain = batch.keys is None and batch.headers is None and batch.event_times_ns is None
     if not is_plain:
         _check_lengths(batch)
+        _check_event_times(batch.event_times_ns or ())
     try:
         body = _encoder.encode(batch)
     except (TypeError, OverflowError, UnicodeEncodeError) as error:

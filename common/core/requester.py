@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any, Final
 
 from .answers import AnyReply, Malformed, TryLater
@@ -47,7 +48,7 @@ class Requester:
         self.log = logging.getLogger(f"reliable_pubsub.{role or 'asker'}")
         self._chance = chance
         self._on_silence = on_silence
-        self._request = 0
+        self.numbers = count(1)  # of requests
 
     def head(self, epoch: int = 0) -> dict[str, Any]:
         """The fields that every request has, with the next request number.
@@ -55,12 +56,7 @@ class Requester:
         Args:
             epoch: 0 for a request that needs no session.
         """
-        return {"client": self.client, "epoch": epoch, "request": self.next_number()}
-
-    def next_number(self) -> int:
-        """The number of the next request."""
-        self._request += 1
-        return self._request
+        return {"client": self.client, "epoch": epoch, "request": next(self.numbers)}
 
     def asking(
         self, request: Request, body: bytes | None = None, *, wait_s: float = 0.0

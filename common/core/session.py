@@ -144,7 +144,7 @@ class ClientSession:
 
     def head(self) -> dict[str, Any]:
         """The fields that every request of this session has, with the next request number."""
-        number = self.requester.next_number()
+        number = next(self.requester.numbers)
         return {"client": self.client, "epoch": self._memory.epoch, "request": number}
 
     def asking(self, request: Request, body: bytes | None = None) -> Conversation[AnyReply]:
@@ -168,7 +168,7 @@ class ClientSession:
             reply = yield from ask(*args, **kwargs)
             if not isinstance(reply, Fenced) or not self.is_forgotten(reply):
                 return reply
-        raise _forgets_again()
+        raise forgets_again()
 
     def asking_as_joined(
         self, ask: Callable[P, Conversation[AnyReply]], *args: P.args, **kwargs: P.kwargs
@@ -186,7 +186,7 @@ class ClientSession:
             if not isinstance(reply, Fenced):
                 return reply
             yield from self.joining()
-        raise _forgets_again()
+        raise forgets_again()
 
     def is_forgotten(self, reply: AnyReply) -> bool:
         """Whether the proxy has forgotten the session it granted; then it is over."""
@@ -245,7 +245,7 @@ def claim_epoch(
         epoch = reply.current_epoch + 1  # lower, if the proxy was replaced and knows less
 
 
-def _forgets_again() -> TryLaterError:
+def forgets_again() -> TryLaterError:
     text = "the proxy forgets this session again"
     return TryLaterError(code="FENCED", text=text, attempts=SESSIONS_BEGUN_MAX)
 

@@ -39,7 +39,7 @@ def topic_to_put_on(topic: TopicName) -> str:
 class WaitingPut:
     """The put of one call, from its arguments to its outcome."""
 
-    __slots__ = ("batch", "count", "encoded", "is_alone", "note", "outcome", "qos", "topic")
+    __slots__ = ("batch", "encoded", "is_alone", "note", "outcome", "qos")
 
     def __init__(
         self,
@@ -59,13 +59,11 @@ class WaitingPut:
         Raises:
             TooLargeError, UsageError: it cannot be put.
         """
-        self.topic = topic
         self.batch = batch
+        self.encoded = encoded(topic, batch)
         self.qos = qos
         self.note = note
         self.is_alone = is_alone or note is not None or qos == 0
-        self.count = len(batch.payloads)
-        self.encoded = encoded(topic, batch)
         # Once it is settled: its receipt, or why it was not stored, or is in doubt.
         self.outcome: Receipt | PubSubError | None = None
 
@@ -83,15 +81,15 @@ def fitting(first: WaitingPut, others: Iterable[object]) -> list[WaitingPut]:
     if first.is_alone:
         return puts
     size = _size(first)
-    count = first.count
+    count = first.encoded.count
     for put in others:
         if not isinstance(put, WaitingPut):
             continue
         if put.is_alone or put.outcome is not None:
             continue
-        if (put.topic, put.qos) != (first.topic, first.qos):
+        if (put.encoded.topic, put.qos) != (first.encoded.topic, first.qos):
             continue
-        size_with, count_with = size + _size(put), count + put.count
+        size_with, count_with = size + _size(put), count + put.encoded.count
         if size_with <= BATCH_ROOM_BYTES and count_with <= BATCH_MESSAGES_MAX:
             puts.append(put)
             size, count = size_with, count_with
@@ -99,7 +97,7 @@ def fitting(first: WaitingPut, others: Iterable[object]) -> list[WaitingPut]:
 
 
 def _size(put: WaitingPut) -> int:
-    return len(put.encoded.body) + ABSENT_BYTES * put.count
+    return len(put.encoded.body) + ABSENT_BYTES * put.encoded.count
 
 
 def joined(puts: Sequence[WaitingPut]) -> tuple[Batch, Encoded]:
@@ -113,7 +111,7 @@ def joined(puts: Sequence[WaitingPut]) -> tuple[Batch, Encoded]:
         _column([(one.headers, len(one.payloads)) for one in batches]),
         _column([(one.event_times_ns, len(one.payloads)) for one in batches]),
     )
-    return batch, encoded(puts[0].topic, batch)
+    return batch, encoded(puts[0].encoded.topic, batch)
 
 
 def _column(
@@ -128,10 +126,10 @@ def stored(puts: Iterable[WaitingPut], receipt: Receipt) -> None:
     """Settle each with its part of the receipt of their batch."""
     index = 0
     for put in puts:
+        count = put.encoded.count
         if put.outcome is None:
-            alone = put.count == receipt.count
-            put.outcome = receipt if alone else receipt.part(index, put.count)
-        index += put.count
+            put.outcome = receipt if count == receipt.count else receipt.part(index, count)
+        index += count
 
 
 def failed(puts: Iterable[WaitingPut], error: PubSubError, *, kept: bool = False) -> None:
@@ -142,9 +140,14 @@ def failed(puts: Iterable[WaitingPut], error: PubSubError, *, kept: bool = False
     """
     for put in puts:
         if put.outcome is None:
-            one = type(error).__new__(type(error), *error.args)
-            one.__dict__.update(error.__dict__)
-            one.__cause__ = error.__cause__
-            if isinstance(one, InDoubtError):
-                one.kept = kept
-            put.outcome = one.with_traceback(error.__traceback__)
+            put.outcome = copy_of(error, kept=kept)
+
+
+def copy_of(error: PubSubError, *, kept: bool) -> PubSubError:
+    """The error, for a message that is kept to be sent again, or is not."""
+    one = type(error).__new__(type(error), *error.args)
+    one.__dict__.update(error.__dict__)
+    one.__cause__ = error.__cause__
+    if isinstance(one, InDoubtError):
+        one.kept = kept
+    return one.with_traceback(error.__traceback__)

@@ -11,16 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from operator import attrgetter
+from typing import Final
 
 from reliable_pubsub.common.core.answers import (
     AnyReply,
     Conflict,
     Denied,
     Duplicate,
+    Fenced,
     Gap,
     Limit,
     PutAck,
-    StageLost,
 )
 from reliable_pubsub.common.core.batch import crc32, decode_batch
 from reliable_pubsub.common.core.conversation import Conversation, Save
@@ -34,16 +36,19 @@ from reliable_pubsub.common.core.errors import (
 from reliable_pubsub.common.core.plan_mark import place_in_plan
 from reliable_pubsub.common.core.recorder import Call, Recorder
 from reliable_pubsub.common.core.requests import Put
+from reliable_pubsub.common.core.session import SESSIONS_BEGUN_MAX, forgets_again
 from reliable_pubsub.common.core.transaction_messages import Abort, CommitAck
 
 from .combining import WaitingPut, failed, fitting, joined, stored
-from .outbox import Encoded, Outbox, Pending
+from .outbox import Encoded, Numbered, Outbox, Pending
 from .receipt import Receipt
 from .session import PublisherSession
 from .transaction import stage_and_commit
 from .unnumbered import Unnumbered
 
+STORED: Final = (PutAck, Duplicate, CommitAck)
 NO_CALLS: Sequence[Call] = ()
+topic_of: Callable[[Encoded | Numbered], str] = attrgetter("topic")
 
 
 class PublisherEngine:
@@ -119,7 +124,7 @@ class PublisherEngine:
 
     def _put_unnumbered(self, puts: Sequence[WaitingPut]) -> Conversation[None]:
         """Put them at QoS 1 or 0."""
-        unnumbered, topic = self.unnumbered, puts[0].topic
+        unnumbered, topic = self.unnumbered, puts[0].encoded.topic
         put = unnumbered.put if puts[0].qos else unnumbered.offer
         batch, encoded = joined(puts)
         stored(puts, (yield from put(topic, batch, encoded.body)))
@@ -142,9 +147,8 @@ class PublisherEngine:
     ) -> Conversation[None]:
         """Number the batches and keep them; then they are in doubt, and nothing else is."""
         session, outbox = self.session, self.outbox
-        topics = [batch.topic for batch in batches]
-        if not session.connected or not session.met.issuperset(topics):
-            yield from session.meet_all(topics)  # before they are numbered: rule R24
+        if not session.connected or not session.met.issuperset(map(topic_of, batches)):
+            yield from session.meet_all(list(map(topic_of, batches)))  # then number: rule R24
         if transaction:
             # As the numbering of a topic: that there are transactions must survive power loss.
             first_time = outbox.transactions is None
@@ -192,18 +196,18 @@ class PublisherEngine:
                 calls = [stack.enter_context(begin("put", one.topic)) for one in batches]
                 return (yield from self.settle(calls))
         try:
-            reply = yield from session.asking_as_known(self._send, calls)
+            reply = yield from self._send(calls)
             if isinstance(reply, Gap):
                 session.connected = False  # the comparison of the numberings shows what is lost
-                reply = yield from session.asking_as_known(self._send, calls)
+                reply = yield from self._send(calls)
             if session.adopts and self._is_used(reply):
                 yield from self._renumber()
-                reply = yield from session.asking_as_known(self._send, calls)
+                reply = yield from self._send(calls)
         except InDoubtError as error:
             if not self._pending.number:
                 failed(self._sending, error, kept=True)
             raise
-        if isinstance(reply, (PutAck, Duplicate, CommitAck)):
+        if isinstance(reply, STORED):
             if not isinstance(reply, PutAck) and self._is_used(reply):
                 used = self._used_before()
                 for call in calls:
@@ -218,32 +222,36 @@ class PublisherEngine:
         session.refused(reply)
 
     def _send(self, calls: Sequence[Call]) -> Conversation[AnyReply]:
-        """Send once the numberings agree; the comparison may renumber a batch."""
+        """Send in a session that the proxy knows, once the numberings agree in it.
+
+        Raises:
+            TryLaterError: the proxy forgot SESSIONS_BEGUN_MAX sessions in a row.
+        """
         session, outbox = self.session, self.outbox
-        assert outbox.pending is not None
-        topics = [batch.topic for batch in outbox.pending.batches]
-        if not session.met.issuperset(topics):
-            yield from session.meet_all(topics)
-        pending = outbox.pending
-        if calls:
-            self._invoke(pending, calls)
-        if not pending.number:
-            (batch,) = pending.batches
-            put = Put(
-                client=session.client,  # not `**session.head()`, which takes twice as long
-                epoch=outbox.epoch,
-                request=session.requester.next_number(),
-                topic=batch.topic,
-                first_sequence=batch.first_sequence,
-                count=batch.count,
-                crc=batch.crc,
-            )
-            return (yield from session.requester.asking(put, batch.body))[0]
-        for _ in range(session.requester.retry.retries_max + 1):
-            reply = yield from stage_and_commit(pending, session, attempt=self._token(16))
-            if not isinstance(reply, StageLost):
-                break  # else all is staged again
-        return reply
+        for _ in range(SESSIONS_BEGUN_MAX):
+            pending = self._pending
+            if not session.connected or not session.met.issuperset(map(topic_of, pending.batches)):
+                yield from session.meet_all(list(map(topic_of, pending.batches)))
+                pending = self._pending  # the comparison may have renumbered it
+            if calls:
+                self._invoke(pending, calls)
+            if pending.number:
+                reply = yield from stage_and_commit(pending, session, token=self._token)
+            else:
+                (batch,) = pending.batches
+                put = Put(
+                    client=session.client,  # not `**session.head()`, which takes twice as long
+                    epoch=outbox.epoch,
+                    request=next(session.requester.numbers),
+                    topic=batch.topic,
+                    first_sequence=batch.first_sequence,
+                    count=batch.count,
+                    crc=batch.crc,
+                )
+                reply, _body = yield from session.requester.asking(put, batch.body)
+            if not isinstance(reply, Fenced) or not session.is_forgotten(reply):
+                return reply
+        raise forgets_again()
 
     @property
     def _pending(self) -> Pending:
@@ -280,7 +288,7 @@ class PublisherEngine:
             yield from session.meet(pending.batches[0].topic, conflict=True)
             return
         session.met.clear()
-        yield from session.meet_all([batch.topic for batch in pending.batches])
+        yield from session.meet_all(list(map(topic_of, pending.batches)))
         yield Save(self.outbox.renumber_transaction(session.last_transaction))
 
     def _used_before(self) -> ConflictError:

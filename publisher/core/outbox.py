@@ -159,6 +159,8 @@ class Outbox:
             transaction: give it a number too; without one it is one batch.
         """
         assert self.pending is None, "one at a time"
+        if note is None and not transaction:
+            return self._set_pending(0, batches, None, _NO_REPEATS).row()
         number = 0
         repeats = self._repeats if note is not None else _NO_REPEATS
         if transaction:
@@ -230,20 +232,16 @@ class Outbox:
             changes = self._count_transactions(max(pending.number, self.transactions or 0))
             changes |= self._set_repeats(self._repeats.after(TRANSACTIONS, pending.number))
         for one in receipts:
-            end = None if one.offset is None else one.offset + one.count - 1
-            changes |= self._reached(one.topic, one.first_sequence + one.count - 1, end)
+            last = one.first_sequence + one.count - 1
+            if self._repeats.of:
+                changes |= self._set_repeats(self._repeats.after(one.topic, last))
+            known = self.topics[one.topic]
+            if last >= known.last_sequence:
+                offset = None if one.offset is None else one.offset + one.count - 1
+                self.topics[one.topic] = known = Numbering(known.log, last, offset)
+                changes[_TOPIC + one.topic] = _encode(known)
         self.pending = None
         changes[_TRANSACTION if pending.number else _BATCH] = None
-        return changes
-
-    def _reached(self, topic: str, last: int, offset: int | None) -> Changes:
-        """The proxy has our message of this number, and perhaps later ones."""
-        repeats = self._repeats
-        changes = self._set_repeats(repeats.after(topic, last)) if repeats.of else {}
-        known = self.topics[topic]
-        if last >= known.last_sequence:
-            self.topics[topic] = known = Numbering(known.log, last, offset)
-            changes[_TOPIC + topic] = _encode(known)
         return changes
 
     def dropped(self) -> Changes:

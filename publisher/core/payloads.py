@@ -32,6 +32,7 @@ from .delivery import AcknowledgedBy, DeliveryS
 AnyCodec = CodecName | Codec
 Headers = Mapping[str, str] | None
 _Plain = Annotated[bytes, "bytes, or a value with a codec such as codec='json'"]
+_PLAINS = Sequence[_Plain]
 
 
 class IsDataclass(Protocol):
@@ -88,6 +89,26 @@ class Payloads:
             )
         return asked
 
+    def batch(
+        self,
+        call: Callable[..., Any],
+        topic: str,
+        payload: object,
+        codec: AnyCodec | None,
+        key: bytes | None,
+        headers: Headers,
+        event_time_ns: int | None,
+    ) -> Batch:
+        """A batch of one message; see `one`."""
+        if codec is not None or self.by_topic or type(payload) is not bytes:
+            payload, headers = self.one(call, topic, payload, headers, codec)
+        return Batch(
+            [payload],
+            None if key is None else [key],
+            None if headers is None else [headers],
+            None if event_time_ns is None else [event_time_ns],
+        )
+
     def one(
         self,
         call: Callable[..., Any],
@@ -101,8 +122,6 @@ class Payloads:
         Raises:
             UsageError: without a codec it is not bytes. PayloadError: the codec cannot write it.
         """
-        if codec is None and not self.by_topic and type(payload) is bytes:
-            return payload, headers
         chosen = self.codec(topic, codec)
         if chosen is None:
             plain: bytes = check_argument(call, "payload", payload, _Plain)
@@ -120,7 +139,7 @@ class Payloads:
         """The bytes and headers of several messages, each as `one`."""
         chosen = self.codec(topic, codec)
         if chosen is None:
-            plain: Sequence[bytes] = check_argument(call, "payloads", payloads, Sequence[_Plain])
+            plain: Sequence[bytes] = check_argument(call, "payloads", payloads, _PLAINS)
             return plain, headers
         each = [None] * len(payloads) if headers is None else headers
         return (

@@ -6,13 +6,13 @@ The block collects; leaving it sends. So an error inside it sends and stores not
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
 
 from reliable_pubsub.common.core import names
-from reliable_pubsub.common.core.answers import AnyReply
+from reliable_pubsub.common.core.answers import AnyReply, StageLost
 from reliable_pubsub.common.core.arguments import checked
 from reliable_pubsub.common.core.batch import (
     BATCH_ROOM_BYTES,
@@ -193,9 +193,18 @@ def digest_of(pending: Pending) -> bytes:
 
 
 def stage_and_commit(
-    pending: Pending, session: PublisherSession, *, attempt: bytes
+    pending: Pending, session: PublisherSession, *, token: Callable[[int], bytes]
 ) -> Conversation[AnyReply]:
-    """Stage every batch, then commit them; return the first unexpected reply, or the last one.
+    """Stage every batch, then commit them; all of it again if the proxy has lost a stage."""
+    for _ in range(session.requester.retry.retries_max + 1):
+        reply = yield from _attempt(pending, session, token(16))
+        if not isinstance(reply, StageLost):
+            break
+    return reply
+
+
+def _attempt(pending: Pending, session: PublisherSession, attempt: bytes) -> Conversation[AnyReply]:
+    """Return the first unexpected reply, or that to the commit.
 
     Args:
         attempt: random; another one each time.
