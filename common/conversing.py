@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, assert_never
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar, assert_never
 
 from .core.conversation import Conversation, Effect, Exchange, Listen, Pause, Reopen, Save
-from .core.errors import PubSubError
+from .core.errors import InDoubtError, PubSubError
 from .core.retry import Clock, Transport
 from .state_file import ClientState, MemoryState
 
 T = TypeVar("T")
+
+LOOK_S: Final = 0.2  # how often a shell that can be stopped looks whether it is
 
 
 class Shell:
@@ -21,7 +23,8 @@ class Shell:
     ) -> None:
         """Put them together; without a state, what is saved ends with the process."""
         self._transport = transport
-        self._clock = clock
+        self._receive = transport.receive
+        self._sleep = clock.sleep
         self._state = state or MemoryState()
 
     def run(self, conversation: Conversation[T]) -> T:
@@ -47,7 +50,7 @@ class Shell:
                     elif isinstance(effect, Exchange):
                         value = self._exchange(effect)
                     elif isinstance(effect, Pause):
-                        self._clock.sleep(effect.seconds)
+                        self._sleep(effect.seconds)
                     elif isinstance(effect, Reopen):
                         self._transport.reopen()
                     elif isinstance(effect, Listen):
@@ -63,10 +66,55 @@ class Shell:
         transport = self._transport
         try:
             transport.send(exchange.frames)
-            answer = transport.receive(exchange.timeout_s)
+            answer = self._receive(exchange.timeout_s)
         except BaseException:  # after an interrupt, too, the socket must not send again
             transport.reopen()
             raise
         if answer is None:
             transport.move_on()  # it missed its answer, and must not send again (rule R1)
         return answer
+
+
+class StoppableShell(Shell):
+    """A shell for a thread that another one stops, because Ctrl-C reaches the main thread only."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        clock: Clock,
+        state: ClientState,
+        is_stopped: Callable[[], bool],
+    ) -> None:
+        """Put them together; the thread looks every LOOK_S whether it is to stop."""
+        super().__init__(transport, clock, state)
+        self._is_stopped = is_stopped
+        self._receive = self._receive_in_parts
+        self._sleep = self._sleep_in_parts
+        self._clock = clock
+
+    def run(self, conversation: Conversation[T]) -> T:
+        """See `Shell.run`.
+
+        Raises:
+            InDoubtError: it was stopped.
+        """
+        self._go_on()
+        return super().run(conversation)
+
+    def _receive_in_parts(self, timeout_s: float) -> Sequence[bytes] | None:
+        answer = None
+        while answer is None and timeout_s > 0:
+            self._go_on()
+            answer = self._transport.receive(min(timeout_s, LOOK_S))
+            timeout_s -= LOOK_S
+        return answer
+
+    def _sleep_in_parts(self, seconds: float) -> None:
+        while seconds > 0:
+            self._go_on()
+            self._clock.sleep(min(seconds, LOOK_S))
+            seconds -= LOOK_S
+
+    def _go_on(self) -> None:
+        if self._is_stopped():
+            raise InDoubtError("broken off before the proxy has answered")

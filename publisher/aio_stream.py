@@ -18,7 +18,7 @@ from reliable_pubsub.common.core.errors import InDoubtError, PubSubError, UsageE
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX
 from reliable_pubsub.common.core.names import TopicName
 
-from .core.combining import topic_to_put_on
+from .core.combining import copy_of, topic_to_put_on
 from .core.payloads import AnyCodec, Payloads, batch_of_stream, bytes_in_stream
 from .core.receipt import Receipt
 from .stream import FULL_BATCHES_MAX, check_payload_bytes
@@ -245,12 +245,13 @@ class Stream:
             self._changed.notify_all()
 
     def _end(self, error: PubSubError) -> None:
-        """End every message that is not stored with the same error."""
+        """End every message that is not stored; at most those of one batch are kept."""
         self._error = error
-        left = [self._sending, *self._full, self._open]
+        sending, left = self._sending, [self._sending, *self._full, self._open]
         self._full.clear()
         self._sending = self._open = None
+        unsent = copy_of(error, kept=False)
         for batch in left:
             if batch is not None and not batch.outcome.done():
-                batch.outcome.set_exception(error)
+                batch.outcome.set_exception(error if batch is sending else unsent)
                 batch.outcome.exception()  # no warning if the program does not ask

@@ -21,13 +21,20 @@ from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.arguments import Seconds, check_argument, checked
 from reliable_pubsub.common.core.batch import BATCH_ROOM_BYTES, PAYLOAD_OVERHEAD_BYTES, Batch
 from reliable_pubsub.common.core.dead_letter import check_put_on
-from reliable_pubsub.common.core.errors import ForkedError, TooLargeError, UsageError
+from reliable_pubsub.common.core.errors import (
+    ForkedError,
+    InDoubtError,
+    PubSubError,
+    TooLargeError,
+    UsageError,
+)
 from reliable_pubsub.common.core.limits import (
     BATCH_MESSAGES_MAX,
     PAYLOAD_BYTES_MAX,
 )
 from reliable_pubsub.common.core.names import TopicName
 
+from .core.combining import copy_of
 from .core.payloads import AnyCodec, Payloads, batch_of_stream, bytes_in_stream
 from .core.receipt import Receipt
 
@@ -35,6 +42,7 @@ FULL_BATCHES_MAX: Final = 4  # that may wait for the sender; then `put` waits
 # How often the sender looks for itself whether the stream was dropped or closed: an exception of a
 # signal handler within `notify` leaves a waiter that has gone, and the next one wakes only that.
 LOOK_S: Final = 0.1
+STOP_S: Final = 0.7  # that what was put has to be stored, when Ctrl-C ends the block
 YEAR_S: Final = 366 * 86_400  # locks have a maximum timeout
 LingerS = Annotated[float, Meta(ge=0, le=3600)]
 
@@ -136,10 +144,12 @@ class StreamSender:
         put_batch: Callable[[str, Batch], Receipt],
         linger_s: float,
         stream: weakref.ref[Stream],
+        stop: threading.Event,
     ) -> None:
         """Start the sending thread."""
         self._stream = stream
         self._put_batch = put_batch
+        self._stop = stop
         self._linger_s = linger_s
         self._make_locks()
         self.open: StreamBatch | None = None  # still growing
@@ -148,6 +158,8 @@ class StreamSender:
         self._flushing = False
         self._closing = False
         self._error: BaseException | None = None
+        self._unsent: BaseException | None = None  # likewise, of what is put after it
+        self._left: list[StreamBatch] = []  # not stored, because of that error
         _senders.add(self)
         self._thread = threading.Thread(target=self._run, name="publisher stream", daemon=True)
         self._thread.start()
@@ -188,7 +200,8 @@ class StreamSender:
         error = ForkedError(what="this stream", pid=os.getppid())
         self._make_locks()  # the sender may have held them
         left = [self._sending, *self._full, self.open]
-        self._error, self._sending, self.open = error, None, None
+        self._error = self._unsent = error
+        self._sending = self.open = None
         self._full.clear()
         for batch in left:
             if batch is not None:
@@ -203,8 +216,8 @@ class StreamSender:
             while True:
                 self.lock.release()
 
-    def flush(self) -> None:
-        """Send everything now; return when it is stored.
+    def flush(self, patience_s: float | None = None) -> None:
+        """Send everything now; return when it is stored, or `patience_s` is over.
 
         Raises:
             PubSubError: the first thing that went wrong.
@@ -213,26 +226,55 @@ class StreamSender:
         with self.lock:
             self._flushing = True
             self._work.notify()
-            while (self.open or self._full or self._sending) and self._error is None:
-                self._room.wait()
+            self._room.wait_for(lambda: self.is_idle or self._error is not None, patience_s)
             self._flushing = False
             if self._error is not None:
                 raise self._error
 
-    def close(self) -> None:
+    def close(self, error: BaseException | None = None) -> None:
         """Flush, and release the publisher.
+
+        Args:
+            error: that the block ends with. After Ctrl-C what was put has STOP_S to be stored; the
+                rest ends with an InDoubtError, and the exception has a note of it.
 
         Raises:
             PubSubError: as `flush`; the publisher is released nevertheless.
         """
+        stops = isinstance(error, KeyboardInterrupt)
         try:
-            self.flush()
+            self.flush(STOP_S if stops else None)
+        except PubSubError:
+            if not stops:
+                raise
+        except BaseException as interrupt:  # the proxy has had its time
+            error, stops = interrupt, True
+            raise
         finally:
+            if stops:
+                self._stop.set()
             self.let_go()
             with self.lock:
                 self._closing = True
                 self._work.notify()
             self._thread.join()
+            if stops and self._left and error is not None:
+                error.add_note(self._left_in_words())
+
+    def _left_in_words(self) -> str:
+        """What became of the messages that were put and are not stored."""
+        first, *others = self._left
+        is_kept = isinstance(first.error, InDoubtError) and first.error.kept
+        counts: dict[str, int] = {}
+        for batch in others if is_kept else self._left:
+            counts[batch.topic] = counts.get(batch.topic, 0) + len(batch.payloads)
+        kept = f"{len(first.payloads):,} on {first.topic!r}" if is_kept else "none"
+        unsent = ", ".join(f"{count:,} on {topic!r}" for topic, count in counts.items()) or "none"
+        return (
+            f"The stream was broken off. In doubt, and kept: {kept} (`publisher.in_doubt`; the "
+            "next call, or the next process with this state, sends it, once). Not sent: "
+            f"{unsent}; put those again."
+        )
 
     def begin_batch(self, topic: str, content_type: str | None, payload_bytes: int) -> StreamBatch:
         """Close the open batch and open one; the lock is held."""
@@ -241,8 +283,8 @@ class StreamSender:
         check_put_on(topic)
         while len(self._full) >= FULL_BATCHES_MAX and self._error is None:
             self._room.wait()
-        if self._error is not None:
-            raise self._error
+        if self._unsent is not None:
+            raise self._unsent
         if self._closing:
             raise UsageError("the stream is closed")
         if self.open is not None:
@@ -286,16 +328,18 @@ class StreamSender:
             batch.settle(receipt, None)
 
     def _fail(self, batch: StreamBatch, error: Exception) -> None:
-        """End every message that is not stored with the same error."""
+        """End every message that is not stored; at most those of `batch` are kept."""
+        unsent = copy_of(error, kept=False) if isinstance(error, PubSubError) else error
         with self.lock:
-            self._error = error
-            left = [batch, *self._full, *([self.open] if self.open else [])]
+            self._error, self._unsent = error, unsent
+            self._left = [batch, *self._full, *([self.open] if self.open else [])]
             self._full.clear()
             self.open = None
             self._sending = None
+            batch.settle(None, error)
+            for one in self._left[1:]:
+                one.settle(None, unsent)
             self._room.notify_all()
-        for one in left:
-            one.settle(None, error)
 
 
 class Stream:
@@ -311,11 +355,18 @@ class Stream:
         *,
         linger_s: float,
         payloads: Payloads | None = None,
+        stop: threading.Event | None = None,
     ) -> None:
-        """Start the sending thread; use `Publisher.stream`."""
+        """Start the sending thread; use `Publisher.stream`.
+
+        Args:
+            stop: set after Ctrl-C; then `put_batch` is to end soon.
+        """
         self._payloads = payloads or Payloads()
         self._has_codecs = bool(self._payloads.by_topic)
-        self.sender = StreamSender(put_batch, linger_s, weakref.ref(self))
+        self.sender = StreamSender(
+            put_batch, linger_s, weakref.ref(self), stop or threading.Event()
+        )
 
     def put(self, topic: TopicName, payload: object, *, codec: AnyCodec | None = None) -> Ticket:
         """Add a message; it is sent when its batch is full, or `linger_s` has passed.
@@ -376,5 +427,5 @@ class Stream:
     def __enter__(self) -> Stream:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.sender.close(error)

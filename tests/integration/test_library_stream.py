@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import threading
+import time
+from typing import Final
 
 import pytest
 
-from reliable_pubsub import InDoubtError, InvalidNameError, TooLargeError, UsageError
+from reliable_pubsub import InDoubtError, InvalidNameError, Publisher, TooLargeError, UsageError
 from reliable_pubsub.common.core.limits import MIB
 from reliable_pubsub.publisher.stream import Ticket
 
-from .harness import IMPATIENT, Service
+from .harness import IMPATIENT, Service, eventually
+
+PATIENCE_OF_USERS_S: Final = 5.0  # a second, and what else runs on the machine
 
 
 @pytest.fixture
@@ -96,7 +103,9 @@ def test_after_an_error_every_ticket_has_it_and_nothing_is_lost_or_doubled(
             stream.flush()
         with pytest.raises(InDoubtError) as at_close:
             stream.close()
-        assert again.value is at_flush.value is at_close.value is error.value
+        assert at_flush.value is at_close.value is error.value
+        assert error.value.kept
+        assert not again.value.kept
         assert [ticket.result(timeout_s=0).offset for ticket in stored] == list(range(100))
 
         assert publisher.in_doubt is not None
@@ -121,8 +130,7 @@ def test_messages_after_the_one_in_doubt_were_never_sent(running: Service) -> No
         tickets = [stream.put("t", bytes([n]) * 700_000) for n in range(4)]  # one batch each
         with pytest.raises(InDoubtError):
             stream.flush()
-        errors = {id(_error_of(ticket)) for ticket in tickets}
-        assert len(errors) == 1
+        assert [_error_of(ticket).kept for ticket in tickets] == [True, False, False, False]
         with pytest.raises(InDoubtError):
             stream.close()
         running.start_proxy()
@@ -132,10 +140,57 @@ def test_messages_after_the_one_in_doubt_were_never_sent(running: Service) -> No
     assert running.payloads("t") == [b"first", bytes([0]) * 700_000, b"last"]
 
 
-def _error_of(ticket: Ticket) -> BaseException:
+def _error_of(ticket: Ticket) -> InDoubtError:
     with pytest.raises(InDoubtError) as error:
         ticket.result(timeout_s=20)
     return error.value
+
+
+@pytest.mark.parametrize("moment", ["in the block", "while it is flushed"])
+def test_ctrl_c_ends_a_stream_soon_and_names_what_is_not_stored(
+    moment: str, running: Service
+) -> None:
+    tickets: list[Ticket] = []
+
+    def stream_to_a_dead_proxy(publisher: Publisher) -> None:
+        with publisher.stream(linger_s=0) as stream:
+            stream.put("t", b"stored").result(timeout_s=20)
+            running.proxy.kill()
+            tickets.append(stream.put("t", b"in doubt"))
+            eventually(lambda: publisher.outbox.pending, "batch in doubt")
+            tickets.extend(stream.put(topic, b"not sent") for topic in ("u", "t", "u"))
+            if moment == "in the block":
+                raise KeyboardInterrupt
+            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    with running.open_publisher("p", state_dir=running.state_dir) as publisher:
+        begin_s = time.monotonic()
+        with pytest.raises(KeyboardInterrupt) as interrupt:
+            stream_to_a_dead_proxy(publisher)
+        assert time.monotonic() - begin_s < PATIENCE_OF_USERS_S  # all retries take a minute
+        assert [_error_of(ticket).kept for ticket in tickets] == [True, False, False, False]
+        (note,) = interrupt.value.__notes__
+        assert "In doubt, and kept: 1 on 't'" in note
+        assert "Not sent: 2 on 'u', 1 on 't'; put those again" in note
+    running.start_proxy()
+    with running.open_publisher("p", state_dir=running.state_dir) as publisher:
+        publisher.put("t", b"after")
+    assert running.payloads("t") == [b"stored", b"in doubt", b"after"]
+
+
+def test_ctrl_c_lets_a_stream_send_what_it_has_to_a_proxy_that_answers(running: Service) -> None:
+    tickets: list[Ticket] = []
+
+    def stream_and_interrupt(publisher: Publisher) -> None:
+        with publisher.stream(linger_s=9) as stream:
+            tickets.extend(stream.put("t", b"%d" % number) for number in range(9))
+            raise KeyboardInterrupt
+
+    with running.open_publisher("p") as publisher:
+        with pytest.raises(KeyboardInterrupt) as interrupt:
+            stream_and_interrupt(publisher)
+        assert [ticket.result(timeout_s=0).offset for ticket in tickets] == list(range(9))
+        assert not hasattr(interrupt.value, "__notes__")
 
 
 def test_a_stream_lives_through_restarts_of_the_proxy(running: Service) -> None:
