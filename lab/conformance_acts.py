@@ -25,10 +25,12 @@ ASKS_AGAIN_S_MAX: Final = 20.0  # for so long at most answers vanish
 CUT_S: Final = 0.3
 WRITE_AGAIN_S: Final = 0.2
 AFTER_BYTES_MAX: Final = 400
-# In the answer whose loss matters: to a PUT, and to a GET that finds something.
+# How the header of an answer begins, and of the one whose loss matters: to a PUT, and to a GET that
+# finds something.
+ANSWER: Final = b"\xa6answer"
 TELLING: Final[dict[Role, bytes]] = {
-    "publisher": b"\xa6answer\xa3ACK",
-    "subscriber": b"\xa6answer\xa7MESSAGE",
+    "publisher": ANSWER + b"\xa3ACK",
+    "subscriber": ANSWER + b"\xa7MESSAGE",
 }
 NEW_STORE: Final = "new-store "  # what the messages of another log begin with
 
@@ -85,7 +87,7 @@ class Actor:
         """Lose what is sent one way, until the client asks again; note how long that takes."""
         stage, link = self._stage, self._stage.link
         if way == "answers":
-            link.half_open("answers", from_piece=TELLING[stage.role])
+            link.half_open("answers", awaited=[TELLING[stage.role]])
         else:
             link.half_open("requests")
         self._feed()
@@ -125,10 +127,16 @@ class Actor:
     def _kill_unanswered(self, act: Act) -> None:
         """It dies with a request that has its effect, and of which it heard nothing."""
         stage, link = self._stage, self._stage.link
-        took_it = stage.role == "subscriber"  # what it does with it is what is not answered
-        link.half_open("answers", from_piece=TELLING[stage.role], first_passes=took_it)
+        awaited = [TELLING[stage.role]]
+        if stage.role == "subscriber":
+            awaited.append(ANSWER)  # to what it does with the messages
+        link.half_open("answers", awaited=awaited)
         self._feed()
-        stage.wait(lambda: link.is_losing, "answer", at_most_s=ASKS_AGAIN_S_MAX)
+        stage.wait(
+            lambda: link.lost is not None and len(link.awaited) < len(awaited),
+            "answer",
+            at_most_s=ASKS_AGAIN_S_MAX,
+        )
         stage.watch(ON_ITS_WAY_S)
         self._again()
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Final, Literal, TypeVar
 
@@ -90,8 +90,7 @@ class Link:
         self.address: Address = ("127.0.0.1", 0)
         self.is_cut = False
         self.lost: Way | None = None  # half-open: what is sent this way vanishes
-        self.lost_from = b""  # it begins with a piece that holds these bytes; then it is empty
-        self.first_passes = False  # that piece still passes
+        self.awaited: list[bytes] = []  # it begins when pieces have held all of these, in turn
         self.bytes_per_s: int | None = None
         self.passing = asyncio.Event()
         self.passing.set()
@@ -168,38 +167,32 @@ class Link:
         """Pass nothing on, and read nothing: TCP fills up."""
         self._call(self.passing.clear)
 
-    def half_open(
-        self, lost: Way = "answers", *, from_piece: bytes = b"", first_passes: bool = False
-    ) -> None:
+    def half_open(self, lost: Way = "answers", *, awaited: Sequence[bytes] = ()) -> None:
         """Accept and keep connections, but pass nothing on in one direction.
 
         Args:
-            from_piece: begin with the first piece that holds these bytes, for example the name of
-                an answer.
-            first_passes: that piece still passes.
+            awaited: begin when pieces have held all of these, one after another, for example the
+                name of an answer; the piece with the last of them is the first to vanish.
         """
 
         def change() -> None:
             self.state, self.lost = f"half-open: {lost} lost", lost
-            self.lost_from, self.first_passes = from_piece, first_passes
+            self.awaited = list(awaited)
 
         self._call(change)
 
     @property
     def is_losing(self) -> bool:
         """Whether what is sent one way vanishes now."""
-        return self.lost is not None and not self.lost_from
+        return self.lost is not None and not self.awaited
 
     def loses(self, way: Way, data: bytes) -> bool:
         """Whether a piece vanishes. In the thread of the links."""
         if self.lost != way:
             return False
-        if not self.lost_from:
-            return True
-        if self.lost_from not in data:
-            return False
-        self.lost_from = b""
-        return not self.first_passes
+        if self.awaited and self.awaited[0] in data:
+            del self.awaited[0]
+        return not self.awaited
 
     def delay(self, by_s: float) -> None:
         """What is sent from now on over a connection that is open now arrives `by_s` later.

@@ -10,19 +10,18 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+import msgspec
 import zmq
 
 from reliable_pubsub import Publisher, RetryPolicy, Subscriber
 from reliable_pubsub.common.core.message_base import Reply
 from reliable_pubsub.common.core.status import StatusReport, TopicStatus
-from reliable_pubsub.common.core.wire import decode_reply
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.system import IS_LINUX
 from reliable_pubsub.lab.child_process import (
@@ -32,6 +31,7 @@ from reliable_pubsub.lab.child_process import (
     ChildProcess,
     Running,
 )
+from reliable_pubsub.lab.link import LinkTo
 from reliable_pubsub.lab.own_ports import OwnPorts
 from reliable_pubsub.proxy.__main__ import HEARS_RESETS
 
@@ -321,83 +321,24 @@ def zmq_context(linger_ms: int = 0) -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
         context.destroy(linger=linger_ms)
 
 
-class Relay:
-    """A link to one endpoint of the proxy that loses answers."""
+@contextmanager
+def losing_link(
+    endpoint: str, *, answers: int, kind: type[Reply] | None = None
+) -> Iterator[LinkTo]:
+    """A link to one endpoint of the proxy: so many answers pass, and the next one is lost.
 
-    def __init__(
-        self, endpoint: str, *, answers: int, kind: type[Reply] | tuple[type[Reply], ...] = Reply
-    ) -> None:
-        """Pass on every request, and so many answers; lose the others until it is mended.
+    What comes after that is lost, too, until the link is healed.
 
-        A request that was answered is answered again: its client had perhaps stopped waiting.
+    Args:
+        kind: of the answers that are counted; None: of each.
+    """
+    with closing(LinkTo(endpoint)) as link:
+        lose_answers(link, answers, kind)
+        yield link
 
-        Args:
-            kind: of the answers that are counted and lost; the others pass.
-        """
-        self._answers = answers
-        self._asked: dict[bytes, tuple[bytes, ...]] = {}  # by client, the last request
-        self._passed: set[tuple[bytes, ...]] = set()
-        self._counting = threading.Lock()
-        self._kind = kind
-        self._mended = threading.Event()
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._clients = self._context.socket(zmq.ROUTER)
-        port = self._clients.bind_to_random_port("tcp://127.0.0.1")
-        self.endpoint = f"tcp://127.0.0.1:{port}"
-        self._proxy = self._context.socket(zmq.DEALER)
-        self._proxy.connect(endpoint)
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
 
-    @property
-    def exhausted(self) -> bool:
-        """Whether an answer was lost."""
-        return self._answers < 0
-
-    def pass_on(self, answers: int) -> None:
-        """Pass on so many answers more, then lose them again."""
-        with self._counting:
-            self._answers = answers
-
-    def mend(self) -> None:
-        """Pass on every answer from now on."""
-        self._mended.set()
-
-    def __enter__(self) -> Relay:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ending.set()
-        self._thread.join()
-        self._context.destroy(linger=0)
-
-    def _run(self) -> None:
-        poller = zmq.Poller()
-        poller.register(self._clients, zmq.POLLIN)
-        poller.register(self._proxy, zmq.POLLIN)
-        while not self._ending.is_set():
-            ready = dict(poller.poll(20))
-            if self._clients in ready:
-                client, *asked = self._clients.recv_multipart()
-                self._asked[client] = tuple(asked)
-                self._proxy.send_multipart([client, *asked])
-            if self._proxy in ready:
-                answer = self._proxy.recv_multipart()
-                if self._passes(answer):
-                    self._clients.send_multipart(answer)
-
-    def _passes(self, answer: list[bytes]) -> bool:
-        asked = self._asked[answer[0]]
-        if asked in self._passed or self._mended.is_set() or not self._counts(answer):
-            return True
-        with self._counting:
-            self._answers -= 1
-            passes = self._answers >= 0
-        if passes:
-            self._passed.add(asked)
-        return passes
-
-    def _counts(self, answer: list[bytes]) -> bool:
-        reply, _ = decode_reply(answer[answer.index(b"") + 1 :])  # after the client's address
-        return isinstance(reply, self._kind)
+def lose_answers(link: LinkTo, after: int, kind: type[Reply] | None = None) -> None:
+    """Let so many answers of a kind pass, then lose them; a header begins with its name."""
+    words = ["answer"] if kind is None else ["answer", kind.__struct_config__.tag]
+    named = b"".join(map(msgspec.msgpack.encode, words))
+    link.half_open("answers", awaited=[named] * (after + 1))

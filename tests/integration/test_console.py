@@ -33,9 +33,9 @@ from .harness import (
     IMPATIENT,
     PATIENCE_S,
     Process,
-    Relay,
     Service,
     eventually,
+    losing_link,
 )
 from .keyed_service import KeyedService
 
@@ -655,13 +655,13 @@ def test_a_letter_whose_answer_was_lost_is_stored_once_when_it_is_asked_for_agai
     service.start_proxy()
     fill(service)
     log = service.topic("orders.dead").log
-    with Relay(service.publisher_endpoint, answers=2) as link:  # to HELLO, twice; not to PUT
+    with losing_link(service.publisher_endpoint, answers=2) as link:  # to HELLO, twice; not to PUT
         access = Access(service.subscriber_endpoint, link.endpoint, IMPATIENT)
         with pytest.raises(InDoubtError, match="it is stored once"):
             access.put_again("orders.dead", 0, log)
-        assert link.exhausted
+        assert link.is_losing
         assert service.topic("orders").end == len(FIVE) + 1
-        link.mend()
+        link.heal()
 
         assert access.put_again("orders.dead", 0, log) is False
         assert [one.is_again for one in access.letters("orders.dead", "earliest", log)[1]] == [

@@ -13,7 +13,7 @@ import pytest
 from reliable_pubsub import Receipt
 from scripts.delivery import Puts, compare, read_lines
 
-from .harness import BELIEVING_OPTIONS, PATIENCE_S, Process, Relay, Service, eventually
+from .harness import BELIEVING_OPTIONS, PATIENCE_S, Process, Service, eventually, losing_link
 
 KILLS = 30
 ROLES = ("proxy", "publisher", "subscriber")
@@ -301,9 +301,9 @@ def test_a_publisher_killed_before_it_hears_the_answer_puts_its_message_once(
 ) -> None:
     service.start_proxy()
     answers = 3  # to two HELLOs (an epoch, the numbering) and to the first PUT
-    with Relay(service.publisher_endpoint, answers=answers) as relay:
+    with losing_link(service.publisher_endpoint, answers=answers) as link:
         publisher = service.publisher(
-            "p", PUBLISHER_PLAN, "--endpoint", relay.endpoint, options=BELIEVING_OPTIONS
+            "p", PUBLISHER_PLAN, "--endpoint", link.endpoint, options=BELIEVING_OPTIONS
         )
         eventually(lambda: stored(service) == 4, "put whose answer is lost")
         publisher.kill()

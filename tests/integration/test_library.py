@@ -27,10 +27,10 @@ from reliable_pubsub import (
     TruncatedError,
     TryLaterError,
 )
-from reliable_pubsub.common.core.answers import Duplicate, PutAck
+from reliable_pubsub.common.core.answers import PutAck
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, MIB, PAYLOAD_BYTES_MAX
 
-from .harness import BELIEVING, IMPATIENT, NOWHERE, PATIENCE_S, Relay, Service, eventually
+from .harness import BELIEVING, IMPATIENT, NOWHERE, PATIENCE_S, Service, eventually, losing_link
 
 
 @pytest.fixture
@@ -158,13 +158,13 @@ def test_a_publisher_with_state_goes_on_in_the_next_process(
 
 def test_a_put_in_doubt_is_kept_and_stored_once(running: Service) -> None:
     with (
-        Relay(running.publisher_endpoint, answers=0, kind=(PutAck, Duplicate)) as relay,
-        running.open_publisher("p", endpoint=relay.endpoint, retry=IMPATIENT) as publisher,
+        losing_link(running.publisher_endpoint, answers=0, kind=PutAck) as link,
+        running.open_publisher("p", endpoint=link.endpoint, retry=IMPATIENT) as publisher,
     ):
         with pytest.raises(InDoubtError):
             publisher.put("t", b"heard of too late")
         assert publisher.in_doubt is not None
-        relay.mend()
+        link.heal()
         receipt = publisher.resume()
         assert receipt == Receipt("t", "p", 1, 1, 0, "sync", True)
         assert publisher.put("t", b"next").offset == 1

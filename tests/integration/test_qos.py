@@ -8,10 +8,10 @@ from contextlib import ExitStack
 import pytest
 
 from reliable_pubsub import Earliest, QoSWarning
-from reliable_pubsub.common.core.answers import Duplicate, PutAck
+from reliable_pubsub.common.core.answers import PutAck
 from reliable_pubsub.common.core.message_base import QoS
 
-from .harness import BELIEVING, PATIENCE_S, Relay, Service
+from .harness import BELIEVING, PATIENCE_S, Service, losing_link
 
 
 @pytest.fixture
@@ -59,12 +59,12 @@ def test_a_lost_answer_doubles_a_put_at_level_1_and_not_at_level_2(
     """Row 0.4: the copy has the same id, so a handler that is idempotent knows it."""
 
     def mend(*_: object) -> None:
-        if relay.exhausted:
-            relay.mend()
+        if link.is_losing:
+            link.heal()
 
     with (
-        Relay(running.publisher_endpoint, answers=0, kind=(PutAck, Duplicate)) as relay,
-        running.open_publisher("p", endpoint=relay.endpoint, on_silence=mend) as publisher,
+        losing_link(running.publisher_endpoint, answers=0, kind=PutAck) as link,
+        running.open_publisher("p", endpoint=link.endpoint, on_silence=mend) as publisher,
     ):
         publisher.put("t", b"once?", qos=qos)
     with running.open_subscriber("s") as subscriber:

@@ -21,7 +21,7 @@ from reliable_pubsub.publisher.core.outbox import encoded
 from reliable_pubsub.publisher.writer import TransactionWriter
 from tests.fakes import a_stage, put_body
 
-from .harness import IMPATIENT, PATIENCE_S, Process, Relay, Service, eventually
+from .harness import IMPATIENT, PATIENCE_S, Process, Service, eventually, losing_link
 
 TRANSACTIONS = 150
 PROGRAM = """
@@ -82,16 +82,17 @@ def test_a_transaction_whose_answers_are_lost_is_resumed_once(
 ) -> None:
     """HELLO and both positions have come; then an answer of STAGE or COMMIT is lost for good."""
     service.start_proxy()
-    with Relay(service.publisher_endpoint, answers=answers) as relay:
-        options = {"endpoint": relay.endpoint, "state_dir": service.state_dir, "retry": IMPATIENT}
+    lost = False
+    with losing_link(service.publisher_endpoint, answers=answers) as link:
+        options = {"endpoint": link.endpoint, "state_dir": service.state_dir, "retry": IMPATIENT}
         with service.open_publisher("p", **options) as publisher:
             try:
                 with publisher.transaction() as transaction:
                     transaction.put("a", b"1")
                     transaction.put("b", b"1")
             except InDoubtError:
+                lost = True
                 assert publisher.transaction_in_doubt is not None
-            lost = relay.exhausted
 
     with service.open_publisher("p", state_dir=service.state_dir) as publisher:
         publisher.resume()

@@ -32,7 +32,7 @@ class Jobs:
         settings = {
             "publisher_endpoint": publisher or self._service.publisher_endpoint,
             "subscriber_endpoint": subscriber or self._service.subscriber_endpoint,
-            "ack_timeout": 0.5,
+            "ack_timeout": 2,
             "send_retries": 300,
         }
         path = self._service.directory / "pipeline" / "settings.json"

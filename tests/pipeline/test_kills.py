@@ -17,10 +17,11 @@ import pytest
 from deltalake import DeltaTable
 
 from reliable_pubsub.common.core.transaction_messages import CommitAck, StageAck
+from reliable_pubsub.lab.link import LinkTo
 from reliable_pubsub.pipeline.archive import archived_files, read_manifests
 from reliable_pubsub.pipeline.archive_tasks import check_file
 from reliable_pubsub.pipeline.numbered import BATCH_RECORDS
-from tests.integration.harness import Process, Relay, Service, eventually
+from tests.integration.harness import Process, Service, eventually, lose_answers, losing_link
 
 from .jobs import BUSY_S, JAVA_SAYS, Jobs, end_of, java_of, kill_with_its_java
 from .test_sink import staged
@@ -36,12 +37,12 @@ def jobs(service: Service, monkeypatch: pytest.MonkeyPatch) -> Jobs:
     return Jobs(service, monkeypatch)
 
 
-def stalled(relay: Relay, process: Process) -> None:
+def stalled(link: LinkTo, process: Process) -> None:
     """Wait until a job has asked for an answer that it does not get."""
 
     def look() -> bool:
         assert process.exit_code is None, process.stderr
-        return relay.exhausted
+        return link.is_losing
 
     eventually(look, f"end of the answers for {process}", timeout_s=BUSY_S)
 
@@ -81,22 +82,22 @@ def test_an_archive_whose_driver_java_and_proxy_are_killed_is_that_of_a_calm_run
     put(service, "t", rows, batch=ROWS_PER_FILE)
     archive = Archive(service, jobs)
 
-    with Relay(service.subscriber_endpoint, answers=8) as relay:
-        jobs.endpoints(subscriber=relay.endpoint)
+    with losing_link(service.subscriber_endpoint, answers=8) as link:
+        jobs.endpoints(subscriber=link.endpoint)
         driver = jobs.start(*archive.words, "--available-now")
-        stalled(relay, driver)
+        stalled(link, driver)
         assert archive.staged > 0
         kill_with_its_java(driver)
     before = archive.committed
     assert archive.values() == list(range(before * ROWS_PER_FILE))
 
-    with Relay(service.subscriber_endpoint, answers=8) as relay:
-        jobs.endpoints(subscriber=relay.endpoint)
+    with losing_link(service.subscriber_endpoint, answers=8) as link:
+        jobs.endpoints(subscriber=link.endpoint)
         commit = "reliable_pubsub.pipeline.archive:commit"
         driver = jobs.start_dying(commit, 8, *archive.words, "--available-now")
-        stalled(relay, driver)
+        stalled(link, driver)
         service.restart_proxy()
-        relay.mend()
+        link.heal()
         assert end_of(driver) == -signal.SIGKILL
     assert archive.committed == before + 14  # of seven rounds, by two tasks each
     assert archive.staged >= 2  # those of the eighth
@@ -127,14 +128,14 @@ def test_a_load_whose_java_is_killed_has_put_each_line_once_and_in_order(
 
     # Two answers greet the guard and two the publisher of each file, so both have batches that are
     # stored, and one that is unknown.
-    with Relay(service.publisher_endpoint, answers=12) as relay:
-        jobs.endpoints(publisher=relay.endpoint)
+    with losing_link(service.publisher_endpoint, answers=12) as link:
+        jobs.endpoints(publisher=link.endpoint)
         driver = jobs.start(*words, "--master", "local[2]")
-        stalled(relay, driver)
+        stalled(link, driver)
         os.kill(java_of(driver), signal.SIGKILL)
         assert end_of(driver) == 3
         assert "error [SPARK_GONE]: " in driver.stderr
-        relay.mend()  # a task that has outlived its driver may go on
+        link.heal()  # a task that has outlived its driver may go on
 
         jobs.endpoints()
         done = jobs.run(*words, "--master", "local[2]")
@@ -170,10 +171,10 @@ def test_a_replay_that_is_killed_puts_each_message_once(service: Service, jobs: 
     put(service, "t", rows, batch=BATCH_RECORDS)
     words = ("replay", "--topic", "t", "--to", "u")
 
-    with Relay(service.publisher_endpoint, answers=4) as relay:
-        jobs.endpoints(publisher=relay.endpoint)
+    with losing_link(service.publisher_endpoint, answers=4) as link:
+        jobs.endpoints(publisher=link.endpoint)
         process = jobs.start(*words)
-        stalled(relay, process)
+        stalled(link, process)
         process.kill()
     jobs.endpoints()
     done = jobs.run(*words)
@@ -186,7 +187,7 @@ TO_A_TOPIC = """
 from reliable_pubsub.pipeline import session
 
 format = "reliable_pubsub"
-patient = {{"timeoutMs": "300", "retries": "300"}}
+patient = {{"timeoutMs": "2000", "retries": "300"}}
 spark = session(master="local[2,4]")
 query = (
     spark.readStream.format(format)
@@ -238,22 +239,22 @@ def test_a_copy_whose_driver_java_and_proxy_are_killed_has_each_row_once_and_in_
     copy = Copy(service, tmp_path)
 
     # Driver and Java, while the two tasks of a batch stage it.
-    with Relay(service.publisher_endpoint, answers=1, kind=StageAck) as relay:
-        query = copy.start(relay.endpoint, partitions=2)
-        stalled(relay, query)
+    with losing_link(service.publisher_endpoint, answers=1, kind=StageAck) as link:
+        query = copy.start(link.endpoint, partitions=2)
+        stalled(link, query)
         kill_with_its_java(query)
         assert (copy.rows, copy.noted) == ([], 0)
         assert staged(service) > 0
-        relay.mend()  # a task that has outlived its driver may go on
+        link.heal()  # a task that has outlived its driver may go on
 
-        with Relay(service.publisher_endpoint, answers=1, kind=CommitAck) as second:
+        with losing_link(service.publisher_endpoint, answers=1, kind=CommitAck) as second:
             query = copy.start(second.endpoint, partitions=5)
             stalled(second, query)
             eventually(lambda: len(copy.rows) == 400, "a second commit", timeout_s=BUSY_S)
             eventually(lambda: copy.noted == 1, "Spark's note of the first", timeout_s=BUSY_S)
             # The proxy, at a commit: the query goes on.
             service.restart_proxy()
-            second.pass_on(1)
+            lose_answers(second, 1, CommitAck)
             eventually(lambda: len(copy.rows) == 500, "the last commit", timeout_s=BUSY_S)
             eventually(lambda: copy.noted == 2, "Spark's note of the one before", timeout_s=BUSY_S)
             # Driver and Java, between a commit and Spark's own.
@@ -274,7 +275,7 @@ spark = session(master="local[2,4]")
 frame = spark.range(60, numPartitions=2).selectExpr("rpad(string(id), 100000, ' ') as value")
 frame.write.format("reliable_pubsub").mode("append").options(
     endpoint={endpoint!r}, topic="u", txnAppId="nightly", txnVersion="1", atomic="false",
-    timeoutMs="300", retries="300"
+    timeoutMs="2000", retries="300"
 ).save()
 """
 
@@ -287,9 +288,9 @@ def test_a_write_of_parts_whose_driver_and_java_are_killed_has_each_row_once_whe
         script = FROM_A_FRAME.format(endpoint=endpoint)
         return service.run_command("write", [sys.executable, "-c", script])
 
-    with Relay(service.publisher_endpoint, answers=4, kind=CommitAck) as relay:
-        write = start(relay.endpoint)
-        stalled(relay, write)
+    with losing_link(service.publisher_endpoint, answers=4, kind=CommitAck) as link:
+        write = start(link.endpoint)
+        stalled(link, write)
         kill_with_its_java(write)
     assert 0 < service.topic("u").end < 60
 

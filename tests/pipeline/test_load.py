@@ -36,7 +36,7 @@ from reliable_pubsub.pipeline.records import (
     records_of,
 )
 from reliable_pubsub.pipeline.replaying import Pace, archived_past, replay_client
-from tests.integration.harness import NOWHERE, STUBBORN, Relay, Service
+from tests.integration.harness import NOWHERE, STUBBORN, Service, losing_link
 
 from .test_archive import catch_up
 from .test_stream import a_log
@@ -234,10 +234,10 @@ class TestLoading:
 
         # Two answers for the greeting, one for the first batch; that to the second one is lost.
         with (
-            Relay(service.publisher_endpoint, answers=3) as relay,
+            losing_link(service.publisher_endpoint, answers=3) as link,
             pytest.raises(Exception, match="in doubt"),
         ):
-            load(path, endpoint=relay.endpoint, retry=IMPATIENT)
+            load(path, endpoint=link.endpoint, retry=IMPATIENT)
         rest = load(path)
 
         assert rest.stored_before in (BATCH_RECORDS, 2 * BATCH_RECORDS)

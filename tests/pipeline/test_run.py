@@ -30,7 +30,7 @@ from reliable_pubsub.pipeline.core.planning import TopicExtent
 from reliable_pubsub.pipeline.core.queries import OutputMode, Query
 from reliable_pubsub.pipeline.job import SparkWish
 from reliable_pubsub.pipeline.tasks import SparkTasks
-from tests.integration.harness import Relay, Service, eventually
+from tests.integration.harness import Service, eventually, losing_link
 
 from .jobs import BUSY_S, JAVA_SAYS, Jobs, kill_with_its_java
 from .test_spark_source import patiently
@@ -300,10 +300,10 @@ def test_counts_of_minutes_are_in_their_topic_once_when_driver_and_java_are_kill
     put_minutes(service, range(4))
 
     # The first commit is of the batch that reads, the second of the one that ends two minutes.
-    with Relay(service.publisher_endpoint, answers=1, kind=CommitAck) as relay:
-        jobs.endpoints(publisher=relay.endpoint)
+    with losing_link(service.publisher_endpoint, answers=1, kind=CommitAck) as link:
+        jobs.endpoints(publisher=link.endpoint)
         query = jobs.start(*words)
-        eventually(lambda: relay.exhausted or query.exit_code, "second commit", timeout_s=BUSY_S)
+        eventually(lambda: link.is_losing or query.exit_code, "second commit", timeout_s=BUSY_S)
         assert query.exit_code is None, query.stderr
         kill_with_its_java(query)
     stored = counted(service, "words")

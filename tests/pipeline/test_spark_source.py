@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from reliable_pubsub.pipeline import lag, register
 from reliable_pubsub.pipeline.data_source import FORMAT, MessagesStream, ReliablePubSubSource
-from tests.integration.harness import NOWHERE, Relay, Service, eventually
+from tests.integration.harness import NOWHERE, Service, eventually, losing_link
 
 IMPATIENT = {"timeoutMs": "100", "retries": "1"}
 STUBBORN = {"timeoutMs": "300", "retries": "60"}
@@ -271,13 +271,13 @@ class TestWhenTheProxyDies:
         put(service, "t", 3_000, size=2_000)  # six megabytes: several requests for each task
 
         with (
-            Relay(service.subscriber_endpoint, answers=4) as relay,
+            losing_link(service.subscriber_endpoint, answers=4) as link,
             ThreadPoolExecutor(1) as pool,
         ):
-            reading = pool.submit(values, messages(spark, service, endpoint=relay.endpoint))
-            eventually(lambda: relay.exhausted, "end of the answers")
+            reading = pool.submit(values, messages(spark, service, endpoint=link.endpoint))
+            eventually(lambda: link.is_losing, "end of the answers")
             service.restart_proxy()
-            relay.mend()
+            link.heal()
 
             assert reading.result() == list(range(3_000))
 
@@ -336,16 +336,16 @@ class TestWhenMessagesAreGone:
         service.start_proxy("-f", service.file("proxy.yaml", "history_bytes: 0\n"))
         with (
             service.open_subscriber("s") as subscriber,
-            Relay(service.subscriber_endpoint, answers=3) as relay,
+            losing_link(service.subscriber_endpoint, answers=3) as link,
         ):
             subscriber.subscribe("t")
             put(service, "t", 2_000, size=1_000)
-            query = sink.start(service, now=False, endpoint=relay.endpoint)
-            eventually(lambda: relay.exhausted, "end of the answers")
+            query = sink.start(service, now=False, endpoint=link.endpoint)
+            eventually(lambda: link.is_losing, "end of the answers")
             while subscriber.get("t", max_messages=10_000):
                 pass
             start = service.removed("t")
-            relay.mend()
+            link.heal()
 
             with pytest.raises(PySparkException, match=f"the first that is left is {start}"):
                 query.awaitTermination()
