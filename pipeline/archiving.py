@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from typing import Any, Final
 
 import click
@@ -31,7 +32,6 @@ from .core.planning import (
 from .job import (
     ArchivePath,
     SparkWish,
-    check_reach,
     complain_of,
     config_option,
     proxy_endpoint,
@@ -244,21 +244,19 @@ def main(
             subscriber=subscriber,
             store=check_store(store),
         )
-        view = ProxyView(options)
-        extents = view.extents()  # report an unreachable proxy before Spark is started
-        if available_now:
-            refuse_unknown(options, extents)
-        archive = Archive(folder)
-        with spark_tasks("archive", spark) as tasks:
-            check_reach(tasks, where)
-            job = Archiving(
-                archive=archive, options=options, view=view, tasks=tasks, warn=complain_of
-            )
-            click.echo(f"ready: archive {folder} endpoint={where}")
-            _run(job, quiet=quiet, every_s=None if available_now else every)
-            if merge:
-                click.echo(f"merged: {job.merge(rows_per_merged_file)} files less")
-        view.close()
+        with closing(ProxyView(options)) as view:
+            extents = view.extents()  # report an unreachable proxy before Spark is started
+            if available_now:
+                refuse_unknown(options, extents)
+            archive = Archive(folder)
+            with spark_tasks("archive", spark, where) as tasks:
+                job = Archiving(
+                    archive=archive, options=options, view=view, tasks=tasks, warn=complain_of
+                )
+                click.echo(f"ready: archive {folder} endpoint={where}")
+                _run(job, quiet=quiet, every_s=None if available_now else every)
+                if merge:
+                    click.echo(f"merged: {job.merge(rows_per_merged_file)} files less")
 
 
 def _run(job: Archiving, *, quiet: bool, every_s: float | None) -> None:

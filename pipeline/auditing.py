@@ -22,7 +22,6 @@ from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, RenamedOption,
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.wording import did_you_mean
 from reliable_pubsub.common.progress import progress_bar
-from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.lab.__main__ import EXIT_CODES, VIOLATED
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.run import Run
@@ -50,7 +49,6 @@ from .job import (
     ArchivePath,
     LocalPath,
     SparkWish,
-    check_reach,
     config_option,
     proxy_endpoint,
     running_job,
@@ -60,6 +58,7 @@ from .job import (
 )
 from .journal_audit import journal_work, judge_journals, survey
 from .log_rules import archived_rows, live_rows, look_at
+from .proxy_view import status_of
 from .tasks import SparkTasks, Tasks
 
 W = TypeVar("W")
@@ -76,16 +75,11 @@ def whereabouts(options: SourceOptions) -> dict[str, Whereabouts]:
     Raises:
         ProxyUnreachableError.
     """
-    status = StatusClient(options.endpoint, options.retry)
-    try:
-        report = status.ask()
-    finally:
-        status.close()
     return {
         one.topic: Whereabouts(
             one.log, one.start, one.end, {s.subscriber: s.cursor for s in one.subscriptions}
         )
-        for one in report.topics
+        for one in status_of(options.endpoint, options.retry).topics
         if options.wants(one.topic)
     }
 
@@ -339,9 +333,11 @@ class Sources(Struct, frozen=True):
             refuse_unread(self.wanted, {*now, *(one.manifest.topic for one in files)})
         total = sum(one.end - one.start for one in now.values())
         total += sum(one.manifest.rows for one in files)
-        with spark_tasks("audit", spark) as tasks, progress_bar(total, 0, quiet=quiet) as advance:
-            if self.live:
-                check_reach(tasks, self.wanted.endpoint)
+        reached = (self.wanted.endpoint,) if self.live else ()
+        with (
+            spark_tasks("audit", spark, *reached) as tasks,
+            progress_bar(total, 0, quiet=quiet) as advance,
+        ):
             if self.journal is None:
                 run, verdict = judge_log(tasks, self.wanted, now, files, advance)
                 return _of(run, verdict)

@@ -18,7 +18,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from reliable_pubsub.common.core.errors import RefusedError, UsageError
-from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.system import write_whole
 
 from .core.options import SourceOptions
@@ -35,6 +34,7 @@ from .core.queries import (
 )
 from .core.sink_options import SinkOptions
 from .data_source import FORMAT, ReliablePubSubSource
+from .job import Access
 from .sessions import is_connect
 from .sink import QuerySink
 
@@ -45,36 +45,28 @@ _NOTE: Final = "query.json"  # in a checkpoint: the query that began it
 Options = Mapping[str, str]
 
 
-class Access(Struct, frozen=True):
-    """Where a query reads and puts. Endpoints have keys, which no option of Spark has."""
+def job_format(access: Access) -> type[ReliablePubSubSource]:
+    """The format `reliable_pubsub` at these endpoints."""
 
-    read_at: str
-    put_at: str
-    retry: RetryPolicy
+    class JobFormat(ReliablePubSubSource):
+        @classmethod
+        def name(cls) -> str:
+            return JOB_FORMAT
 
-    def format(self) -> type[ReliablePubSubSource]:
-        """The format `reliable_pubsub` at these endpoints."""
-        access = self
+        def parsed(self) -> SourceOptions:
+            found = super().parsed()
+            return msgspec.structs.replace(found, endpoint=access.read_at, retry=access.retry)
 
-        class JobFormat(ReliablePubSubSource):
-            @classmethod
-            def name(cls) -> str:
-                return JOB_FORMAT
+        def parsed_sink(self, *, streaming: bool) -> SinkOptions:
+            found = super().parsed_sink(streaming=streaming)
+            return msgspec.structs.replace(found, endpoint=access.put_at, retry=access.retry)
 
-            def parsed(self) -> SourceOptions:
-                found = super().parsed()
-                return msgspec.structs.replace(found, endpoint=access.read_at, retry=access.retry)
+        def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+            sink = super().writer(schema, overwrite)
+            options = self.parsed_sink(streaming=False)
+            return sink if options.app_id else QuerySink(options)
 
-            def parsed_sink(self, *, streaming: bool) -> SinkOptions:
-                found = super().parsed_sink(streaming=streaming)
-                return msgspec.structs.replace(found, endpoint=access.put_at, retry=access.retry)
-
-            def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-                sink = super().writer(schema, overwrite)
-                options = self.parsed_sink(streaming=False)
-                return sink if options.app_id else QuerySink(options)
-
-        return JobFormat
+    return JobFormat
 
 
 # What is computed.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,6 @@ from reliable_pubsub.common.core.keys import SecureEndpoint
 from reliable_pubsub.common.core.resolving import typed
 from reliable_pubsub.common.core.settings import PUBLISHER_ENDPOINT, SUBSCRIBER_ENDPOINT
 from reliable_pubsub.common.key_files import client_keys
-from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.surroundings import resolve_here
 from reliable_pubsub.lab.core.run import OutputLine
 from reliable_pubsub.lab.reading import Files, check_files, journal_files, read_file
@@ -44,8 +44,7 @@ from .core.options import SourceOptions, parse_options
 from .core.planning import MessageRange
 from .core.sink_options import SinkOptions, check_columns, parse_sink_options
 from .core.tables import TABLES, Row, delivery_rows, status_rows
-from .instants import instant_ns
-from .proxy_view import ProxyView
+from .proxy_view import ProxyView, status_of
 from .reach import Look, look, machine
 from .reading import arrow_batches
 from .sink import BatchSink, StreamSink
@@ -120,7 +119,7 @@ class ReliablePubSubSource(DataSource):
         Raises:
             UsageError: one is wrong.
         """
-        return parse_options(_with_keys(self.options, SUBSCRIBER_ENDPOINT), instant_ns=instant_ns)
+        return parse_options(_with_keys(self.options, SUBSCRIBER_ENDPOINT))
 
     def parsed_sink(self, *, streaming: bool) -> SinkOptions:
         """The options of a query that writes, checked. Raises as `parsed`."""
@@ -222,11 +221,8 @@ class MessagesReader(_Messages, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """In the driver: the tasks."""
-        view = view_of(self._options)
-        try:
+        with closing(view_of(self._options)) as view:
             return [MessagePartition(one) for one in batch_ranges(self._options, view)]
-        finally:
-            view.close()
 
 
 class MessagesStream(_Messages, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -300,11 +296,8 @@ class TableReader(DataSourceReader):
         if options.table == "deliveries":
             yield from journal_deliveries(Path(options.journals), options.wants)
             return
-        status = StatusClient(options.endpoint, options.retry)
-        try:
-            yield from status_rows(options.table, status.ask(), options.wants)
-        finally:
-            status.close()
+        report = status_of(options.endpoint, options.retry)
+        yield from status_rows(options.table, report, options.wants)
 
 
 def journal_deliveries(folder: Path, wants: Callable[[str], bool]) -> Iterator[Row]:

@@ -42,7 +42,6 @@ from reliable_pubsub.common.yaml_file import load_yaml
 from .core.options import SourceOptions, parse_options
 from .core.places import check_archive, check_local, is_in_objects
 from .core.spark_failure import SparkGoneError, first_line
-from .instants import instant_ns
 from .reach import look, looks
 from .sessions import is_connect, open_session, start_java
 from .tasks import GONE, SparkTasks, raise_known
@@ -232,6 +231,28 @@ def subscriber_endpoint_option() -> Callable[[F], F]:
 # What they mean.
 
 
+class Access(Struct, frozen=True):
+    """Where a job reads and puts. Endpoints have keys, which no option of Spark has."""
+
+    read_at: str
+    put_at: str
+    retry: RetryPolicy
+
+
+def access_to(subscriber_endpoint: str | None, **asked: Any) -> Access:
+    """Where a job that puts finds the proxy.
+
+    Args:
+        asked: what `asking_options("publisher")` gives.
+
+    Raises:
+        ConfigurationError: before anything is sent.
+    """
+    put_at, retry = proxy_endpoint("publisher", **asked)
+    read_at, _ = proxy_endpoint("subscriber", **{**asked, "endpoint": subscriber_endpoint})
+    return Access(read_at, put_at, retry)
+
+
 def complain_of(text: str) -> None:
     """Warn a person on stderr."""
     complain(f"warning: {text}")
@@ -271,7 +292,6 @@ def topics_wanted(
         names.client_id(more["subscriber"])
     found = parse_options(
         {"subscribePattern": pattern or ".*", "allowPlaintext": "true", "endpoint": endpoint},
-        instant_ns=instant_ns,
     )
     wanted = tuple(names.exact(topic) for topic in topics)
     return replace(found, topics=wanted, pattern=pattern, retry=retry, **more)
@@ -285,16 +305,24 @@ class SparkWish(Struct, frozen=True):
 
 
 @contextmanager
-def spark_tasks(name: str, wish: SparkWish) -> Iterator[SparkTasks]:
+def spark_tasks(name: str, wish: SparkWish, *endpoints: str) -> Iterator[SparkTasks]:
     """A Spark for this job, ended with it.
 
+    Args:
+        endpoints: that its tasks ask; where some may run on other machines, they look first.
+
     Raises:
-        SparkGoneError, ConfigurationError: it cannot be started.
+        SparkGoneError: it cannot be started.
+        ConfigurationError: the same; or a task cannot reach an endpoint.
     """
     spark = _opened(name, wish)
     with signals_raise():  # Spark has put its own in the place of ours
         try:
-            yield SparkTasks(spark)
+            tasks = SparkTasks(spark)
+            wanted = looks(endpoints)
+            if wanted and tasks.elsewhere:
+                tasks.run(look, wanted * tasks.round_size())
+            yield tasks
         finally:
             ignore_signals()  # the work is over, one way or the other
             with suppress(*GONE, PySparkException):
@@ -328,14 +356,3 @@ def _kill_java() -> None:
     process = getattr(SparkContext._gateway, "proc", None)
     if process is not None:
         process.kill()
-
-
-def check_reach(tasks: SparkTasks, *endpoints: str) -> None:
-    """Before the work of a job: let tasks look, where some may run on other machines.
-
-    Raises:
-        ConfigurationError: they do, and cannot reach an endpoint.
-    """
-    wanted = looks(endpoints)
-    if wanted and tasks.elsewhere:
-        tasks.run(look, wanted * tasks.round_size())

@@ -112,10 +112,7 @@ def judge_journals(
         now=now or {},
         pid=None if now is None else os.getpid(),
     )
-    found = [
-        read_verdict(row.verdict)
-        for row in tasks.carry_out(lambda: judged(tasks.spark, run_parts).collect())
-    ]
+    found = [read_verdict(row.verdict) for row in tasks.rows(judged(tasks.spark, run_parts))]
     of_all = check(run_parts.run(NO_PART, Evidence()))
     verdict = together(of_all, [one.verdict for one in found])
     first = verdict.first

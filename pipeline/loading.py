@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -15,27 +16,25 @@ from msgspec.structs import replace
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, asking_options
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.errors import ConfigurationError, ConflictError
-from reliable_pubsub.common.core.retry import RetryPolicy
-from reliable_pubsub.common.core.status import StatusReport
 from reliable_pubsub.common.progress import progress_bar
-from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.subscriber.external_cursor import ExternalCursor
 from reliable_pubsub.subscriber.reader import LogReader
 
 from .core.holding import FileSize, check_still_there, refuse_unheld, topic_of
 from .core.spark_failure import SparkGoneError
 from .job import (
+    Access,
     LocalPath,
     SparkWish,
-    check_reach,
+    access_to,
     config_option,
-    proxy_endpoint,
     running_job,
     spark_options,
     spark_tasks,
     subscriber_endpoint_option,
 )
 from .numbered import Outcome, batches_of, numbered_publisher, put_numbered
+from .proxy_view import status_of
 from .records import FORMATS, Columns, Format, about, format_of, places_of, records_of
 
 ROWS_PER_PART: Final = 250_000  # of a file that is cut; another number would be other publishers
@@ -49,9 +48,7 @@ class LoadFile(Struct, frozen=True, kw_only=True):
     topic: str
     form: Format
     columns: Columns
-    publisher_endpoint: str
-    subscriber_endpoint: str
-    retry: RetryPolicy
+    access: Access
     part: int | None = None  # None: the whole file
     at: int = 0  # byte at which the part begins, if that is known
     rows_per_part: int = ROWS_PER_PART
@@ -79,8 +76,8 @@ def load_file(work: LoadFile) -> Outcome:
         first, rows = work.part * work.rows_per_part, work.rows_per_part
         source = f"{work.path}, part {work.part} (from row {first + 1} on)"
     with (
-        numbered_publisher(work.publisher, work.publisher_endpoint, work.retry) as publisher,
-        LogReader(work.subscriber_endpoint, retry=work.retry) as reader,
+        numbered_publisher(work.publisher, work.access.put_at, work.access.retry) as publisher,
+        LogReader(work.access.read_at, retry=work.access.retry) as reader,
     ):
         whole = records_of(Path(work.path), work.form, work.columns, first, work.at)
         records = batches_of(islice(whole, rows))
@@ -115,7 +112,7 @@ def refuse_other_cut(work: LoadFile) -> None:
     """
     before, now = ("whole", "in parts") if work.part is not None else ("in parts", "whole")
     other = replace(work, part=None if work.part is not None else 0)
-    with numbered_publisher(other.publisher, work.publisher_endpoint, work.retry) as client:
+    with numbered_publisher(other.publisher, work.access.put_at, work.access.retry) as client:
         done = client.ready_for(work.topic) - 1
     if done:
         raise ConflictError(
@@ -208,8 +205,7 @@ def main(
       reliable-pubsub pipeline load --file data/orders.csv --topic orders --key customer
     """
     with running_job():
-        put_at, retry = proxy_endpoint("publisher", **asked)
-        read_at, _ = proxy_endpoint("subscriber", **{**asked, "endpoint": subscriber_endpoint})
+        access = access_to(subscriber_endpoint, **asked)
         work = [
             LoadFile(
                 path=str(path),
@@ -217,9 +213,7 @@ def main(
                 topic=names.exact(topic),
                 form=cast(Format, form) if form else format_of(path),
                 columns=Columns(value, key, header),
-                publisher_endpoint=put_at,
-                subscriber_endpoint=read_at,
-                retry=retry,
+                access=access,
             )
             for name, path in named_files(files, base)
         ]
@@ -227,8 +221,7 @@ def main(
         first = [replace(one, part=0) for one in work] if parallel else work
         for one in first:
             refuse_other_cut(one)
-        with spark_tasks("load", spark) as tasks:
-            check_reach(tasks, put_at, read_at)
+        with spark_tasks("load", spark, access.put_at, access.read_at) as tasks:
             others = other_parts(first, tasks.run(places, work)) if parallel else []
             count = len(first) + len(others)
             what = "parts" if parallel else "files"
@@ -252,7 +245,7 @@ def hold(work: Sequence[LoadFile], subscriber: str) -> None:
         ProxyUnreachableError: before Spark is started.
     """
     one = work[0]
-    report = _status(one)
+    report = status_of(one.access.read_at, one.access.retry)
     known = topic_of(one.topic, report)
     if not subscriber:
         sizes = [
@@ -261,9 +254,10 @@ def hold(work: Sequence[LoadFile], subscriber: str) -> None:
         ]
         refuse_unheld(one.topic, sizes, report)
     elif known is None or all(each.subscriber != subscriber for each in known.subscriptions):
-        cursor = ExternalCursor(subscriber, one.subscriber_endpoint, retry=one.retry)
-        cursor.tell(one.topic)
-        cursor.close()
+        with closing(
+            ExternalCursor(subscriber, one.access.read_at, retry=one.access.retry)
+        ) as cursor:
+            cursor.tell(one.topic)
 
 
 def check_loaded(one: LoadFile, outcomes: Sequence[Outcome], count: int) -> None:
@@ -278,12 +272,5 @@ def check_loaded(one: LoadFile, outcomes: Sequence[Outcome], count: int) -> None
     put = [each for each in outcomes if each.put]
     firsts = [each.first for each in put if each.first is not None]
     lowest = min(firsts) if len(firsts) == len(put) and put else None
-    check_still_there(one.topic, sum(each.put for each in put), lowest, _status(one))
-
-
-def _status(one: LoadFile) -> StatusReport:
-    status = StatusClient(one.subscriber_endpoint, one.retry)
-    try:
-        return status.ask()
-    finally:
-        status.close()
+    report = status_of(one.access.read_at, one.access.retry)
+    check_still_there(one.topic, sum(each.put for each in put), lowest, report)

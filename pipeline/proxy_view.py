@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import closing
 
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.errors import FencedError, LostError, PubSubError, TruncatedError
 from reliable_pubsub.common.core.message_base import Start
-from reliable_pubsub.common.core.retry import Clock
+from reliable_pubsub.common.core.retry import Clock, RetryPolicy
 from reliable_pubsub.common.core.start import at_time
+from reliable_pubsub.common.core.status import StatusReport
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.transport import SystemClock
 from reliable_pubsub.subscriber.core.direct_followers import StoredBatch
@@ -25,6 +27,16 @@ from .core.planning import TopicExtent
 EXTENTS_S = 0.1  # an idle query asks about 90 times a second; the proxy is asked 10 times
 
 _log = logging.getLogger("reliable_pubsub.pipeline")
+
+
+def status_of(endpoint: str, retry: RetryPolicy) -> StatusReport:
+    """Ask a proxy once for everything that it knows.
+
+    Raises:
+        ProxyUnreachableError.
+    """
+    with closing(StatusClient(endpoint, retry)) as status:
+        return status.ask()
 
 
 class ProxyView:

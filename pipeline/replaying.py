@@ -19,7 +19,6 @@ from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, as
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.common.core.errors import ConfigurationError, UsageError
-from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.progress import progress_bar
 from reliable_pubsub.subscriber.reader import LogReader
 
@@ -31,11 +30,11 @@ from .core.loss import DataLossError
 from .core.manifest import newest_logs
 from .core.planning import MessageRange
 from .job import (
+    Access,
     ArchivePath,
     SparkWish,
-    check_reach,
+    access_to,
     config_option,
-    proxy_endpoint,
     running_job,
     spark_options,
     spark_tasks,
@@ -151,9 +150,7 @@ class ReplayTopic(Struct, frozen=True, kw_only=True):
     archive: str  # its address; "": from the proxy
     target: str
     client: str  # the publisher: the n-th message of the range is its message n
-    publisher_endpoint: str
-    subscriber_endpoint: str
-    retry: RetryPolicy
+    access: Access
     rate: float | None = None  # messages a second; None: as fast as it goes
 
 
@@ -166,7 +163,7 @@ def replay_topic(work: ReplayTopic, on_put: Callable[[int], None] = unheard) -> 
     Raises:
         As `archived_past` and `put_numbered`.
     """
-    wanted = work.wanted
+    wanted, access = work.wanted, work.access
     pace = Pace(work.rate, now_s=time.monotonic, sleep=time.sleep)
 
     def before_put(count: int) -> None:
@@ -174,8 +171,8 @@ def replay_topic(work: ReplayTopic, on_put: Callable[[int], None] = unheard) -> 
         on_put(count)
 
     with (
-        LogReader(work.subscriber_endpoint, retry=work.retry) as reader,
-        numbered_publisher(work.client, work.publisher_endpoint, work.retry) as publisher,
+        LogReader(access.read_at, retry=access.retry) as reader,
+        numbered_publisher(work.client, access.put_at, access.retry) as publisher,
     ):
         if work.archive:
             past = archived_past(work.archive, wanted.topic, wanted.first, wanted.end)
@@ -211,13 +208,12 @@ def _ranges(
     archive: str | None,
     first: int | None,
     end: int | None,
-    read_at: str,
-    retry: RetryPolicy,
+    access: Access,
 ) -> list[MessageRange]:
     """What is replayed of each topic."""
     if archive:
         return [archived_past(archive, topic, first, end).wanted for topic in topics]
-    now = whereabouts(topics_wanted(topics, "", endpoint=read_at, retry=retry))
+    now = whereabouts(topics_wanted(topics, "", endpoint=access.read_at, retry=access.retry))
     found = []
     for topic in topics:
         if topic not in now:
@@ -284,20 +280,17 @@ def main(
         targets = targets_of(topics, target)
         if len(topics) > 1 and (first is not None or end is not None):
             raise UsageError("--from-offset and --to-offset are of one topic")
-        put_at, retry = proxy_endpoint("publisher", **asked)
-        read_at, _ = proxy_endpoint("subscriber", **{**asked, "endpoint": subscriber_endpoint})
+        access = access_to(subscriber_endpoint, **asked)
         work = [
             ReplayTopic(
                 wanted=one,
                 archive=place_of(archive).address if archive else "",
                 target=targets[one.topic],
                 client=replay_client(one, targets[one.topic], replay_id, of_many=len(topics) > 1),
-                publisher_endpoint=put_at,
-                subscriber_endpoint=read_at,
-                retry=retry,
+                access=access,
                 rate=rate,
             )
-            for one in _ranges(topics, archive, first, end, read_at, retry)
+            for one in _ranges(topics, archive, first, end, access)
         ]
         outcomes = _replayed(work, spark, quiet=quiet)
         put = sum(one.put for one in outcomes)
@@ -325,7 +318,9 @@ def _replayed(work: Sequence[ReplayTopic], spark: SparkWish, *, quiet: bool) -> 
         (one,) = work
         with progress_bar(one.wanted.count, 0, quiet=quiet) as advance:
             return [replay_topic(one, lambda count: advance(count, one.target))]
-    with spark_tasks("replay", spark) as tasks:
-        check_reach(tasks, work[0].publisher_endpoint, work[0].subscriber_endpoint)
-        with progress_bar(len(work), 0, quiet=quiet) as advance:
-            return tasks.run(replay_topic, work, lambda more: advance(more, "topics"))
+    access = work[0].access
+    with (
+        spark_tasks("replay", spark, access.put_at, access.read_at) as tasks,
+        progress_bar(len(work), 0, quiet=quiet) as advance,
+    ):
+        return tasks.run(replay_topic, work, lambda more: advance(more, "topics"))

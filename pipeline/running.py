@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,18 +14,17 @@ from pyspark.logger import PySparkLogger
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, asking_options
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.errors import ConfigurationError, UsageError
-from reliable_pubsub.common.core.retry import RetryPolicy
 
-from .computing import Access, Streaming, claim, follow, run_id_of, run_once, start_stream
+from .computing import Streaming, claim, follow, job_format, run_id_of, run_once, start_stream
 from .core.planning import TopicExtent, refuse_unknown
 from .core.queries import OUTPUT_MODES, OutputMode, Query, parse_query
 from .job import (
+    Access,
     LocalPath,
     SparkWish,
-    check_reach,
+    access_to,
     complain_of,
     config_option,
-    proxy_endpoint,
     running_job,
     spark_options,
     spark_tasks,
@@ -162,10 +161,8 @@ def main(
         wanted = parse_query(
             _sql(query), sources, names.exact(target), json, watermark, output_mode
         )
-        put_at, retry = proxy_endpoint("publisher", **asked)
-        read_at, _ = proxy_endpoint("subscriber", **{**asked, "endpoint": subscriber_endpoint})
-        extents = _extents(wanted, read_at, retry, may_lack=checkpoint is not None)
-        access = Access(read_at, put_at, retry)
+        access = access_to(subscriber_endpoint, **asked)
+        extents = _extents(wanted, access, may_lack=checkpoint is not None)
         if checkpoint is None:
             client = names.client_id(f"run.{run_id or run_id_of(wanted, extents)}")
             _once(wanted, extents, client, access, spark, atomic=atomic)
@@ -187,16 +184,11 @@ def _sql(path: Path) -> str:
         raise ConfigurationError(f"{path}: cannot be read: {error}") from error
 
 
-def _extents(
-    query: Query, endpoint: str, retry: RetryPolicy, *, may_lack: bool
-) -> Mapping[str, TopicExtent]:
+def _extents(query: Query, access: Access, *, may_lack: bool) -> Mapping[str, TopicExtent]:
     """Where the topics are now; an unreachable proxy is reported before Spark is started."""
-    options = topics_wanted(query.topics, "", endpoint=endpoint, retry=retry)
-    view = ProxyView(options)
-    try:
+    options = topics_wanted(query.topics, "", endpoint=access.read_at, retry=access.retry)
+    with closing(ProxyView(options)) as view:
         extents = view.extents()
-    finally:
-        view.close()
     if not may_lack:
         refuse_unknown(options, extents)
     for topic in query.topics:
@@ -207,12 +199,11 @@ def _extents(
 
 @contextmanager
 def _tasks(access: Access, wish: SparkWish) -> Iterator[SparkTasks]:
-    with spark_tasks("run", wish) as tasks:
+    with spark_tasks("run", wish, access.read_at, access.put_at) as tasks:
         # PySpark writes what it raises to stderr, too, with a hundred lines of Java.
         for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
             PySparkLogger.getLogger(name).disabled = True
-        check_reach(tasks, access.read_at, access.put_at)
-        tasks.spark.dataSource.register(access.format())
+        tasks.spark.dataSource.register(job_format(access))
         yield tasks
 
 

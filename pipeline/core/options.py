@@ -7,7 +7,7 @@ the same, so that a query can be moved by changing the format.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Final, Literal, TypeVar, get_args, get_origin
 
 import msgspec
@@ -24,6 +24,7 @@ from reliable_pubsub.common.core.settings import SUBSCRIBER_ENDPOINT
 from reliable_pubsub.common.core.step_file import or_else
 from reliable_pubsub.common.core.wording import did_you_mean, facts, given_type, plain, refused
 
+from .instants import instant_ns
 from .places import check_archive, check_local, check_store
 
 Table = Literal["messages", "topics", "subscriptions", "publishers", "deliveries"]
@@ -212,14 +213,11 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
         return topic in self.topics
 
 
-def parse_options(
-    given: Mapping[str, str], *, instant_ns: Callable[[str], int | None]
-) -> SourceOptions:
+def parse_options(given: Mapping[str, str]) -> SourceOptions:
     """Check the options of a query.
 
     Args:
         given: names in any case, as Spark hands them over; `path` is what `.load("a,b")` says.
-        instant_ns: reads a point in time.
 
     Raises:
         UsageError: a name that does not exist (with the closest), or a value that cannot be.
@@ -232,17 +230,13 @@ def parse_options(
             "option 'journals' names the folder of --journal files for table=deliveries; they "
             "are given together"
         )
-    starting = _positions(
-        "starting", words.starting_offsets, words.starting_timestamp, "earliest", instant_ns
-    )
+    starting = _positions("starting", words.starting_offsets, words.starting_timestamp, "earliest")
     found = SourceOptions(
         endpoint=words.endpoint,
         topics=topics,
         pattern=pattern,
         starting=starting or Positions("earliest"),
-        ending=_positions(
-            "ending", words.ending_offsets, words.ending_timestamp, "latest", instant_ns
-        ),
+        ending=_positions("ending", words.ending_offsets, words.ending_timestamp, "latest"),
         trigger_rows_max=words.max_offsets_per_trigger,
         trigger_bytes_max=or_else(words.max_bytes_per_trigger, None),
         partitions_min=words.min_partitions,
@@ -362,7 +356,6 @@ def _positions(
     offsets: str | UnsetType,
     timestamp: str | UnsetType,
     edge: Edge,
-    instant_ns: Callable[[str], int | None],
 ) -> Positions | None:
     """`startingOffsets` or `startingTimestamp`, and the same for the end."""
     if not isinstance(timestamp, UnsetType):

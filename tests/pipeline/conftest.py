@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from reliable_pubsub.pipeline import auditing, replaying, running
 from reliable_pubsub.pipeline.sessions import open_session
+from reliable_pubsub.pipeline.tasks import SparkTasks
 from tests.integration.harness import Service
 
 from .object_store import BUCKET, ObjectStore
@@ -57,6 +60,15 @@ def spark() -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("OFF")  # a failing query is a test here, not a story
     yield session
     session.stop()
+
+
+@pytest.fixture
+def jobs_in_this_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkTasks:
+    """Commands that are called in this process use the Spark of all tests."""
+    tasks = SparkTasks(spark)
+    for module in (auditing, replaying, running):
+        monkeypatch.setattr(module, "spark_tasks", lambda *_: nullcontext(tasks))
+    return tasks
 
 
 @pytest.fixture

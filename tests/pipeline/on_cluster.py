@@ -19,6 +19,7 @@ from msgspec.structs import replace
 import reliable_pubsub
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.pipeline import session
+from reliable_pubsub.pipeline.job import Access
 from reliable_pubsub.pipeline.loading import LoadFile, load_file, other_parts, places
 from reliable_pubsub.pipeline.numbered import Outcome
 from reliable_pubsub.pipeline.records import Columns
@@ -51,9 +52,7 @@ def main(directory: Path, publishers: str, subscribers: str) -> dict[str, Any]:
         topic="t",
         form="text",
         columns=Columns(),
-        publisher_endpoint=publishers,
-        subscriber_endpoint=subscribers,
-        retry=RetryPolicy(),
+        access=Access(subscribers, publishers, RetryPolicy()),
         rows_per_part=1_000,
     )
     tasks = SparkTasks(spark)

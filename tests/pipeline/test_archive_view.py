@@ -23,7 +23,6 @@ from reliable_pubsub.pipeline.core.columns import COLUMNS
 from reliable_pubsub.pipeline.core.loss import DataLossError
 from reliable_pubsub.pipeline.core.options import parse_options
 from reliable_pubsub.pipeline.core.planning import MessageRange
-from reliable_pubsub.pipeline.instants import instant_ns
 from reliable_pubsub.pipeline.stream import QueryStream, batch_ranges
 from tests.fakes import FakeClock
 
@@ -48,9 +47,7 @@ class Query:
     def __init__(self, folder: Path, **given: str) -> None:
         self.folder = folder
         self.clock = FakeClock()
-        self.options = parse_options(
-            {"subscribePattern": ".*", "archive": str(folder), **given}, instant_ns=instant_ns
-        )
+        self.options = parse_options({"subscribePattern": ".*", "archive": str(folder), **given})
         self.view = ArchiveView(self.options, clock=self.clock)
         self.stream = QueryStream(self.options, self.view)
 
@@ -145,4 +142,4 @@ def test_a_time_is_found_in_an_archive(tmp_path: Path) -> None:
 def test_an_archive_has_no_subscriptions_and_no_tables() -> None:
     for more in ({"subscriber": "s"}, {"table": "topics"}):
         with pytest.raises(UsageError, match="goes with neither"):
-            parse_options({"subscribe": "t", "archive": "folder", **more}, instant_ns=instant_ns)
+            parse_options({"subscribe": "t", "archive": "folder", **more})

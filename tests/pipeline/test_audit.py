@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -43,7 +42,7 @@ from reliable_pubsub.pipeline.auditing import (
     whereabouts,
 )
 from reliable_pubsub.pipeline.core.evidence import AUDITOR, Sighting, Whereabouts, with_log
-from reliable_pubsub.pipeline.job import SparkWish, topics_wanted
+from reliable_pubsub.pipeline.job import topics_wanted
 from reliable_pubsub.pipeline.journal_audit import journal_work, judge_journals, survey
 from reliable_pubsub.pipeline.proxy_view import ProxyView
 from reliable_pubsub.pipeline.tasks import SparkTasks
@@ -144,7 +143,7 @@ class TestAnArchiveAndALiveTopic:
 
 @pytest.mark.long
 def test_an_audit_of_real_processes_agrees_with_the_lab_also_when_they_are_damaged(
-    service: Service, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: Service, jobs_in_this_spark: SparkTasks, tmp_path: Path
 ) -> None:
     service.start_proxy("--journal", tmp_path / "proxy.jsonl")
     with (
@@ -156,7 +155,7 @@ def test_an_audit_of_real_processes_agrees_with_the_lab_also_when_they_are_damag
         for _ in range(3):
             subscriber.get("t", max_messages=100)
             subscriber.acknowledge("t")
-    tasks = SparkTasks(spark)
+    tasks = jobs_in_this_spark
     options = topics_wanted(
         (), ".*", endpoint=service.subscriber_endpoint, retry=STUBBORN, partition_rows_max=120
     )
@@ -180,11 +179,6 @@ def test_an_audit_of_real_processes_agrees_with_the_lab_also_when_they_are_damag
         assert by_spark == by_checker
         assert sum(rule.checked for rule in by_spark.rules) == 900
 
-    @contextmanager
-    def spark_of_the_tests(name: str, wish: SparkWish) -> Iterator[SparkTasks]:
-        yield tasks
-
-    monkeypatch.setattr(auditing, "spark_tasks", spark_of_the_tests)
     words = ["--live", "--archive", tmp_path / "archive", "--journal", tmp_path]
     words += ["--tables", tmp_path / "tables", "--endpoint", service.subscriber_endpoint]
     command = CliRunner().invoke(auditing.main, [*map(str, words)])

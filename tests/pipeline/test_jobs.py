@@ -13,10 +13,12 @@ from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 from reliable_pubsub.common.signals import Stopped
-from reliable_pubsub.pipeline import job
+from reliable_pubsub.pipeline import archiving, job
 from reliable_pubsub.pipeline.job import SparkWish, running_job, spark_tasks
+from reliable_pubsub.pipeline.proxy_view import ProxyView
 from tests.integration.harness import NOWHERE, Service, eventually
 from tests.lab.damage import edit_log
 from tests.lab.small_world import sound_world, write_run
@@ -212,6 +214,20 @@ class TestAJob:
 
         assert process.wait() == 3
         assert "error [PROXY_UNREACHABLE]: no answer to STATUS" in process.stderr
+
+    def test_that_ends_in_an_error_has_closed_its_sockets(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        closed: list[ProxyView] = []
+        monkeypatch.setattr(ProxyView, "close", lambda view: closed.append(view))
+        words = ["--topic", "t", "--folder", str(tmp_path / "a"), "--endpoint", NOWHERE]
+
+        ended = CliRunner().invoke(
+            archiving.main, [*words, "--ack-timeout", "0.1", "--send-retries", "0"]
+        )
+
+        assert ended.exit_code == 3
+        assert len(closed) == 1
 
     def test_names_file_and_line_of_an_option_that_does_not_exist(self, service: Service) -> None:
         config = service.file("j.yaml", "topic: t\nfoldr: x\n")

@@ -16,6 +16,7 @@ from reliable_pubsub.common.core.errors import ConfigurationError, ConflictError
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.pipeline.core.loss import DataLossError
 from reliable_pubsub.pipeline.core.spark_failure import SparkGoneError
+from reliable_pubsub.pipeline.job import Access
 from reliable_pubsub.pipeline.loading import (
     LoadFile,
     check_loaded,
@@ -181,9 +182,9 @@ def load(service: Service) -> Callable[..., Outcome]:
                 topic="t",
                 form="text",
                 columns=ALL,
-                publisher_endpoint=endpoint or service.publisher_endpoint,
-                subscriber_endpoint=service.subscriber_endpoint,
-                retry=retry,
+                access=Access(
+                    service.subscriber_endpoint, endpoint or service.publisher_endpoint, retry
+                ),
             )
         )
 
@@ -257,9 +258,7 @@ class TestLoadingInParts:
             topic="t",
             form="text",
             columns=ALL,
-            publisher_endpoint=service.publisher_endpoint,
-            subscriber_endpoint=service.subscriber_endpoint,
-            retry=STUBBORN,
+            access=Access(service.subscriber_endpoint, service.publisher_endpoint, STUBBORN),
             rows_per_part=BATCH_RECORDS,
         )
 
@@ -302,9 +301,7 @@ def test_a_load_with_fewer_outcomes_than_parts_is_not_done() -> None:
         topic="t",
         form="text",
         columns=ALL,
-        publisher_endpoint=NOWHERE,
-        subscriber_endpoint=NOWHERE,
-        retry=STUBBORN,
+        access=Access(NOWHERE, NOWHERE, STUBBORN),
     )
 
     with pytest.raises(SparkGoneError, match="1 of 2 parts were put"):

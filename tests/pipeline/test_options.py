@@ -7,16 +7,15 @@ import pytest
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.settings import SUBSCRIBER_ENDPOINT
 from reliable_pubsub.pipeline.core.options import OPTIONS, Positions, SourceOptions, parse_options
-from reliable_pubsub.pipeline.instants import instant_ns
 
 
 def parsed(**given: str) -> SourceOptions:
-    return parse_options({"subscribe": "a", **given}, instant_ns=instant_ns)
+    return parse_options({"subscribe": "a", **given})
 
 
 def refusal(given: dict[str, str]) -> str:
     with pytest.raises(UsageError) as error:
-        parse_options(given, instant_ns=instant_ns)
+        parse_options(given)
     return str(error.value)
 
 
@@ -129,12 +128,12 @@ class TestOptions:
         assert "exactly one" in refusal(given)
 
     def test_take_topics_from_load_too(self) -> None:
-        options = parse_options({"path": "a, b"}, instant_ns=instant_ns)
+        options = parse_options({"path": "a, b"})
 
         assert [options.wants(topic) for topic in ("a", "b", "c")] == [True, True, False]
 
     def test_match_a_pattern_against_the_whole_name(self) -> None:
-        options = parse_options({"subscribePattern": "sensor-.*"}, instant_ns=instant_ns)
+        options = parse_options({"subscribePattern": "sensor-.*"})
 
         assert [options.wants(topic) for topic in ("sensor-1", "a-sensor-1")] == [True, False]
 
@@ -166,7 +165,7 @@ class TestOptions:
         assert parsed(endpoint=away["endpoint"], allowPlaintext="true").endpoint == away["endpoint"]
 
     def test_of_a_table_need_no_topics(self) -> None:
-        assert parse_options({"table": "topics"}, instant_ns=instant_ns).wants("whatever")
+        assert parse_options({"table": "topics"}).wants("whatever")
 
     def test_of_deliveries_need_the_folder_of_histories_and_others_have_none(self) -> None:
         assert "journals" in refusal({"table": "deliveries"})

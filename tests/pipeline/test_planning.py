@@ -24,9 +24,8 @@ from reliable_pubsub.pipeline.core.planning import (
     rows_within,
     starting_offsets,
 )
-from reliable_pubsub.pipeline.instants import instant_ns
 
-OPTIONS = parse_options({"subscribePattern": ".*"}, instant_ns=instant_ns)
+OPTIONS = parse_options({"subscribePattern": ".*"})
 TOLERANT = replace(OPTIONS, fail_on_data_loss=False)
 
 
@@ -56,7 +55,7 @@ def starts(
 
 class TestATopicThatIsNotThere:
     def test_is_told_with_the_closest_one(self) -> None:
-        options = parse_options({"subscribe": "ordrs,b"}, instant_ns=instant_ns)
+        options = parse_options({"subscribe": "ordrs,b"})
 
         refuse_unknown(options, {"ordrs": extent(1), "b": extent(1)})
         with pytest.raises(UsageError, match="no topic 'ordrs'; did you mean 'orders'"):
@@ -65,7 +64,7 @@ class TestATopicThatIsNotThere:
     def test_is_one_with_a_position_too_where_a_pattern_says_what_is_read(self) -> None:
         for name in ("startingOffsets", "endingOffsets"):
             given = {"subscribePattern": ".*", name: '{"a": 5}'}
-            options = parse_options(given, instant_ns=instant_ns)
+            options = parse_options(given)
 
             with pytest.raises(UsageError, match="no topic 'a'"):
                 refuse_unknown(options, {"b": extent(1)})
@@ -124,7 +123,7 @@ class TestAQueryThatGoesOn:
         assert resumed == {"a": at(4, first=4)}
 
     def test_keeps_the_place_of_topics_that_it_no_longer_wants(self) -> None:
-        options = parse_options({"subscribe": "a"}, instant_ns=instant_ns)
+        options = parse_options({"subscribe": "a"})
         start = {"a": at(5), "b": at(7)}
 
         assert resumed_offsets(start, {"a": extent(9)}, options, silent) == start

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import count
 
 import pytest
@@ -14,14 +12,13 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from reliable_pubsub.common.core.errors import UsageError
-from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.pipeline import replaying
 from reliable_pubsub.pipeline.core.planning import MessageRange
-from reliable_pubsub.pipeline.job import SparkWish
+from reliable_pubsub.pipeline.job import Access
 from reliable_pubsub.pipeline.numbered import BATCH_RECORDS, Outcome
 from reliable_pubsub.pipeline.replaying import ReplayTopic, replay_topic, targets_of
 from reliable_pubsub.pipeline.tasks import SparkTasks
-from tests.integration.harness import Service
+from tests.integration.harness import STUBBORN, Service
 
 from .test_spark_source import put
 
@@ -29,13 +26,8 @@ ROWS = 3 * BATCH_RECORDS
 
 
 def test_each_topic_is_put_in_its_order_once_by_the_command(
-    spark: SparkSession, service: Service, monkeypatch: pytest.MonkeyPatch
+    jobs_in_this_spark: SparkTasks, service: Service
 ) -> None:
-    @contextmanager
-    def spark_of_the_tests(name: str, wish: SparkWish) -> Iterator[SparkTasks]:
-        yield SparkTasks(spark)
-
-    monkeypatch.setattr(replaying, "spark_tasks", spark_of_the_tests)
     service.start_proxy()
     put(service, "a", 5)
     put(service, "b", 7)
@@ -67,9 +59,7 @@ def test_a_task_that_is_killed_is_tried_again_and_puts_each_message_once(
             archive="",
             target=f"{topic}-again",
             client=f"replay.{topic}",
-            publisher_endpoint=service.publisher_endpoint,
-            subscriber_endpoint=service.subscriber_endpoint,
-            retry=RetryPolicy(timeout_s=0.3, retries_max=60),
+            access=Access(service.subscriber_endpoint, service.publisher_endpoint, STUBBORN),
         )
         for topic in "ab"
     ]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,16 @@ from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.transaction_messages import CommitAck
 from reliable_pubsub.pipeline import running
 from reliable_pubsub.pipeline.computing import (
-    Access,
     Streaming,
     claim,
     follow,
+    job_format,
     run_once,
     start_stream,
 )
 from reliable_pubsub.pipeline.core.planning import TopicExtent
 from reliable_pubsub.pipeline.core.queries import OutputMode, Query
-from reliable_pubsub.pipeline.job import SparkWish
+from reliable_pubsub.pipeline.job import Access
 from reliable_pubsub.pipeline.tasks import SparkTasks
 from tests.integration.harness import Service, eventually, losing_link
 
@@ -78,7 +77,7 @@ class Runs:
         self.spark = spark
         self.service = service
         access = Access(service.subscriber_endpoint, service.publisher_endpoint, RETRY)
-        spark.dataSource.register(access.format())
+        spark.dataSource.register(job_format(access))
 
     def once(self, query: Query, writer: str) -> None:
         extents = {
@@ -147,13 +146,12 @@ class TestOverWhatIsStored:
         assert [one.topic for one in runs.service.status().topics] == ["orders"]
 
     def test_the_command_says_how_many_it_has_put_and_how_many_were_there(
-        self, runs: Runs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+        self,
+        runs: Runs,
+        jobs_in_this_spark: SparkTasks,
+        monkeypatch: pytest.MonkeyPatch,
+        tmp_path: Path,
     ) -> None:
-        @contextmanager
-        def spark_of_the_tests(name: str, wish: SparkWish) -> Iterator[SparkTasks]:
-            yield SparkTasks(runs.spark)
-
-        monkeypatch.setattr(running, "spark_tasks", spark_of_the_tests)
         monkeypatch.chdir(tmp_path)
         Path("words.sql").write_text(WORDS)
         put_minutes(runs.service, [0])
@@ -275,7 +273,8 @@ class TestOverWhatComes:
     def test_what_spark_refuses_is_said_with_a_way_out(
         self, spark: SparkSession, tmp_path: Path, sql: str, mode: OutputMode, text: str
     ) -> None:
-        spark.dataSource.register(Access("tcp://127.0.0.1:9", "tcp://127.0.0.1:9", RETRY).format())
+        nowhere = Access("tcp://127.0.0.1:9", "tcp://127.0.0.1:9", RETRY)
+        spark.dataSource.register(job_format(nowhere))
         query = Query(sql=sql, topics=("a",), target="t", output_mode=mode)
 
         with pytest.raises(

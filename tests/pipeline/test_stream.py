@@ -16,7 +16,6 @@ from reliable_pubsub.pipeline.core.loss import DataLossError
 from reliable_pubsub.pipeline.core.options import SourceOptions, parse_options
 from reliable_pubsub.pipeline.core.planning import MessageRange
 from reliable_pubsub.pipeline.core.progress import lag
-from reliable_pubsub.pipeline.instants import instant_ns
 from reliable_pubsub.pipeline.proxy_view import EXTENTS_S, ProxyView
 from reliable_pubsub.pipeline.reading import arrow_batches
 from reliable_pubsub.pipeline.stream import QueryStream, batch_ranges
@@ -48,9 +47,7 @@ class Job:
     def __init__(self, link: Link, **given: str) -> None:
         self.link = link
         self.clock = FakeClock()
-        self.options: SourceOptions = parse_options(
-            {"subscribePattern": ".*", **given}, instant_ns=instant_ns
-        )
+        self.options: SourceOptions = parse_options({"subscribePattern": ".*", **given})
         self.view = ProxyView(
             self.options,
             status=StatusClient("", PATIENT, _world=a_world(self.transport(), self.clock)),
@@ -395,7 +392,7 @@ class TestABatchQuery:
     def test_of_a_topic_that_is_not_there_is_refused(self) -> None:
         proxy = a_log(3)
         job = Job(Link(proxy))
-        job.options = parse_options({"subscribe": "t,u"}, instant_ns=instant_ns)
+        job.options = parse_options({"subscribe": "t,u"})
         job.view = ProxyView(job.options, status=a_status(Link(proxy)), reader=job.reader())
 
         with pytest.raises(UsageError, match="no topic 'u'"):

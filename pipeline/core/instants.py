@@ -1,4 +1,4 @@
-"""Points in time as a person writes them."""
+"""Points in time as a person writes them. Pure."""
 
 from __future__ import annotations
 
