@@ -46,7 +46,7 @@ from .core.sink_options import SinkOptions, check_columns, parse_sink_options
 from .core.tables import TABLES, Row, delivery_rows, status_rows
 from .proxy_view import ProxyView, status_of
 from .reach import Look, look, machine
-from .reading import arrow_batches
+from .reading import arrow_batches, leave_out_of_collections
 from .sink import BatchSink, StreamSink
 from .stored_log import nearest_log
 from .stream import QueryStream, View, batch_ranges
@@ -194,6 +194,7 @@ class _Messages:
         """In a task: the messages of a range."""
         if not isinstance(partition, MessagePartition):
             return  # Spark's stand-in for "no partition"
+        leave_out_of_collections()
         options = self._options
         schema = to_arrow_schema(self._schema, timezone="UTC")
         if options.archive:

@@ -31,6 +31,7 @@ from .batch_parts import LastPart, PartWriter
 from .core.outgoing import OutgoingRows
 from .core.sink_options import SinkOptions
 from .reach import Look, look, machine
+from .reading import leave_out_of_collections
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,6 +99,7 @@ class _Sink:
         """In a task: a new try of it, with nothing staged."""
         context = TaskContext.get()
         assert context is not None, "write is called in a task"
+        leave_out_of_collections()
         look(Look(self._options.endpoint, self._planned_on))
         return Written(
             writer, transaction, context.partitionId(), secrets.token_bytes(16), chunks=0

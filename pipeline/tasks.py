@@ -25,6 +25,7 @@ from reliable_pubsub.common.core.errors import PubSubError
 from .core.cores import Advance, CoreWait
 from .core.spark_failure import NOT_STARTED, SparkGoneError, error_of, failure_of
 from .core.spark_settings import runs_here
+from .reading import leave_out_of_collections
 from .sessions import is_connect
 
 W = TypeVar("W")
@@ -103,6 +104,7 @@ class SparkTasks:
         kind = get_type_hints(act)["return"]
 
         def attempt(number: int) -> bytes:
+            leave_out_of_collections()
             try:
                 return b"+" + msgspec.msgpack.encode(act(work[number]))
             except PubSubError as error:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reliable_pubsub.common.core.limits import MIB
+from reliable_pubsub.common.core.batch import Batch
+from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, MIB
+from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.subscriber.core.direct_followers import StoredBatch
 
 ROWS_MAX: Final = 10_000  # of a record batch
@@ -54,7 +55,11 @@ TABLE_SCHEMA: Final = pa.schema([*ARCHIVE_SCHEMA, ("log", pa.string()), ("day", 
 
 
 class MessageColumns:
-    """Collects messages of one topic until they are worth a record batch."""
+    """Collects messages of one topic until they are worth a record batch.
+
+    What all messages of a stored batch share is repeated by Arrow, and what none of them has is
+    null; no column has a Python object for each message but those whose values are its own.
+    """
 
     def __init__(self, topic: str, schema: pa.Schema) -> None:
         """Begin.
@@ -62,35 +67,29 @@ class MessageColumns:
         Args:
             schema: some of `COLUMNS` or `ARCHIVE_SCHEMA`, in any order.
         """
-        self._topic = topic
         self._schema = schema
-        self._makers: Mapping[str, Callable[[], Any]] = {
-            "topic": lambda: pa.repeat(pa.scalar(topic), self.count),
-            "offset": lambda: _integers(self._offsets),
-            "key": lambda: pa.array(self._keys, pa.binary()),
-            "value": lambda: pa.array(self._values, pa.binary()),
-            "timestamp": lambda: _microseconds(_integers(self._times_ns)),
-            "publisher": lambda: pa.array(self._publishers, pa.string()),
-            "sequence": lambda: _integers(self._sequences),
-            "headers": lambda: pa.array(self._headers, self._schema.field("headers").type),
-            "timestamp_ns": lambda: _integers(self._times_ns),
-            "event_time_ns": lambda: pa.array(self._event_times_ns, pa.int64()),
-            "qos": lambda: pa.array(self._levels, pa.int8()),
+        self._makers: Mapping[str, Callable[[pa.DataType], pa.Array]] = {
+            "topic": lambda kind: pa.repeat(pa.scalar(topic, kind), self.count),
+            "offset": lambda kind: self._counted(lambda one: one.offset),
+            "key": lambda kind: self._of_each(lambda one: one.keys, kind),
+            "value": lambda kind: self._of_each(lambda one: one.payloads, kind),
+            "timestamp": lambda kind: self._shared(lambda one: one.timestamp_ns // 1000, kind),
+            "publisher": lambda kind: self._shared(lambda one: one.publisher, kind),
+            "sequence": lambda kind: self._counted(
+                lambda one: one.header.first_sequence + one.skip
+            ),
+            "headers": lambda kind: self._of_each(_header_pairs, kind),
+            "timestamp_ns": lambda kind: self._shared(lambda one: one.timestamp_ns, kind),
+            "event_time_ns": lambda kind: self._of_each(lambda one: one.event_times_ns, kind),
+            "qos": lambda kind: self._shared(lambda one: one.qos, kind),
         }
         self._clear()
 
     def _clear(self) -> None:
         self.count = 0
         self._bytes = 0
-        self._offsets = array("q")
-        self._sequences = array("q")
-        self._times_ns = array("q")
-        self._event_times_ns: list[int | None] = []
-        self._levels: list[int] = []
-        self._keys: list[bytes | None] = []
-        self._values: list[bytes] = []
-        self._publishers: list[str] = []
-        self._headers: list[list[tuple[str, str]] | None] = []
+        self._batches: list[StoredBatch] = []
+        self._ends: list[int] = []  # rows up to each batch and with it
 
     @property
     def full(self) -> bool:
@@ -99,39 +98,51 @@ class MessageColumns:
 
     def add(self, batch: StoredBatch, *, end: int) -> None:
         """Add the messages of a batch that lie below an offset."""
-        header, columns = batch.header, batch.columns
-        count = min(end, batch.end) - batch.offset
-        taken = slice(batch.skip, batch.skip + count)
-        sequence = header.first_sequence + batch.skip
-        self._offsets.extend(range(batch.offset, batch.offset + count))
-        self._sequences.extend(range(sequence, sequence + count))
-        self._times_ns += array("q", [header.timestamp_ns]) * count
-        self._levels += [header.qos] * count
-        self._publishers += [header.publisher] * count
-        self._values += columns.payloads[taken]
-        self._keys += [None] * count if columns.keys is None else columns.keys[taken]
-        times = columns.event_times_ns
-        self._event_times_ns += [None] * count if times is None else times[taken]
-        if columns.headers is None:
-            self._headers += [None] * count
-        else:
-            self._headers += [
-                None if one is None else list(one.items()) for one in columns.headers[taken]
-            ]
-        self.count += count
-        self._bytes += header.body_bytes
+        self.count += min(end, batch.end) - batch.offset
+        self._bytes += batch.header.body_bytes
+        self._batches.append(batch)
+        self._ends.append(self.count)
 
     def take(self) -> pa.RecordBatch:
         """Return what was collected, and start empty."""
-        arrays = [self._makers[name]() for name in self._schema.names]
+        arrays = [self._makers[one.name](one.type) for one in self._schema]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         self._clear()
         return batch
 
+    def _shared(self, value: Callable[[BatchHeader], Any], kind: pa.DataType) -> pa.Array:
+        """A column of which all messages of a stored batch have the same value."""
+        return self._repeated([value(one.header) for one in self._batches], kind)
 
-def _microseconds(times_ns: Any) -> Any:
-    return pc.divide(times_ns, 1000).cast(pa.timestamp("us", "UTC"))
+    def _counted(self, first: Callable[[StoredBatch], int]) -> pa.Array:
+        """A column that goes up by one within a stored batch."""
+        begins = [0, *self._ends[:-1]]
+        above = [first(one) - begin for one, begin in zip(self._batches, begins, strict=True)]
+        return pc.add(_ROWS.slice(0, self.count), self._repeated(above, pa.int64()))
+
+    def _repeated(self, values: list[Any], kind: pa.DataType) -> pa.Array:
+        ends = pa.array(self._ends, pa.int32())
+        runs = pa.RunEndEncodedArray.from_arrays(ends, pa.array(values, kind))
+        return pc.run_end_decode(runs)
+
+    def _of_each(
+        self, column: Callable[[Batch], Sequence[Any] | None], kind: pa.DataType
+    ) -> pa.Array:
+        """A column of which each message has its own value, or none."""
+        found = [column(one.columns) for one in self._batches]
+        if not any(found):
+            return pa.nulls(self.count, kind)
+        values: list[Any] = []
+        for batch, some, end in zip(self._batches, found, self._ends, strict=True):
+            count = end - len(values)
+            values += some[batch.skip : batch.skip + count] if some else [None] * count
+        return pa.array(values, kind)
 
 
-def _integers(values: array[int]) -> Any:
-    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
+def _header_pairs(columns: Batch) -> Sequence[Any] | None:
+    if columns.headers is None:
+        return None
+    return [None if one is None else list(one.items()) for one in columns.headers]
+
+
+_ROWS: Final = pc.cumulative_sum(pa.repeat(1, ROWS_MAX + BATCH_MESSAGES_MAX), start=-1)

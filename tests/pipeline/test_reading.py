@@ -6,12 +6,17 @@ import logging
 
 import msgspec
 import pytest
+from pyspark.sql.types import BinaryType, StructType
 
+from reliable_pubsub.common.core.errors import ProxyUnreachableError
 from reliable_pubsub.pipeline.core.columns import ARCHIVE_SCHEMA
+from reliable_pubsub.pipeline.core.options import parse_options
 from reliable_pubsub.pipeline.core.planning import MessageRange
-from reliable_pubsub.pipeline.reading import arrow_batches
+from reliable_pubsub.pipeline.data_source import MessagePartition, MessagesReader
+from reliable_pubsub.pipeline.reading import arrow_batches, leave_out_of_collections
 from reliable_pubsub.subscriber.reader import LogReader
 from tests.fakes import PATIENT, FakeClock, FakeTransport, Link, a_broker, a_put, a_world
+from tests.integration.harness import NOWHERE
 
 
 def test_an_event_time_beyond_64_bits_is_left_out_and_told(
@@ -31,3 +36,19 @@ def test_an_event_time_beyond_64_bits_is_left_out_and_told(
     assert rows.column("value").to_pylist() == [b"a", b"b"]
     assert rows.column("event_time_ns").to_pylist() == [None, 7]
     assert "offset 0: its event time 9223372036854775808" in caplog.text
+
+
+def test_a_worker_is_told_once_not_to_look_for_garbage_in_its_modules(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr("gc.freeze", lambda: told.append("freeze"))
+    leave_out_of_collections.cache_clear()
+    given = {"endpoint": NOWHERE, "subscribe": "t", "timeoutMs": "1", "retries": "0"}
+    reader = MessagesReader(parse_options(given), StructType().add("value", BinaryType()))
+
+    for _ in range(2):
+        with pytest.raises(ProxyUnreachableError):
+            list(reader.read(MessagePartition(MessageRange("t", "x.1", 0, 1))))
+
+    assert told == ["freeze"]

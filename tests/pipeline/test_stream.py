@@ -452,15 +452,6 @@ class TestATask:
             ("t", 1, None, b"", time, "p", 2, None),
         ]
 
-    def test_counts_offsets_and_sequences_from_the_middle_of_a_batch(self) -> None:
-        job = Job(Link(a_log(3, 4)))
-        schema = pa.schema([("offset", pa.int64()), ("sequence", pa.int64())])
-
-        wanted = MessageRange("t", LOG, 1, 5)
-        (batch,) = arrow_batches(wanted, job.reader(), schema, fail_on_data_loss=True)
-
-        assert batch.to_pydict() == {"offset": [1, 2, 3, 4], "sequence": [2, 3, 4, 5]}
-
     def test_gives_record_batches_of_a_bounded_size(self) -> None:
         proxy = a_log(*[5_000] * 5)
         schema = pa.schema([("offset", pa.int64())])
