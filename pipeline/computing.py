@@ -236,9 +236,11 @@ def follow(stream: StreamingQuery, query: Query, tell: Callable[[str], None]) ->
         with _explained(query):
             ended = bool(stream.awaitTermination(_LOOK_S))
         for progress in stream.recentProgress:
-            if progress["batchId"] > batch and progress["numInputRows"]:
+            # Spark Connect does not say the sum of all sources.
+            read = sum(source["numInputRows"] for source in progress["sources"])
+            if progress["batchId"] > batch and read:
                 batch = progress["batchId"]
-                rows += progress["numInputRows"]
+                rows += read
                 left = sum(lag(progress).values())
-                tell(f"batch {batch}: {progress['numInputRows']:,} messages read, {left:,} left")
+                tell(f"batch {batch}: {read:,} messages read, {left:,} left")
     return rows

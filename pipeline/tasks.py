@@ -247,15 +247,15 @@ class _ConnectJobs:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self.where = "Spark Connect"
-        self._advance = Advance()
+        self.begin()
         spark.registerProgressHandler(self._hear)  # type: ignore[arg-type]  # by keywords
 
     def _hear(self, stages: Any, inflight_tasks: int, **more: Any) -> None:
         finished = sum(one.num_completed_tasks for one in stages or ())
-        self._advance = Advance(int(inflight_tasks), finished)
+        self._advance = Advance(int(inflight_tasks), finished, is_planned=bool(stages))
 
     def begin(self) -> None:
-        self._advance = Advance()
+        self._advance = Advance(is_planned=False)  # of a stream nothing is ever heard
 
     def collect(self, attempt: Callable[[int], bytes], count: int) -> list[bytes]:
         numbers = self._spark.range(0, count, 1, count)

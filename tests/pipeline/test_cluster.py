@@ -182,7 +182,8 @@ def test_jobs_run_by_spark_connect_which_is_sent_the_package(
     said = run("load", "--file", path, "--topic", "t")
     run("archive", "--topic", "t", "--folder", "arc", "--available-now")
     stream = ("run", "copy.sql", "--from", "t", "--to", "u", "--checkpoint", "checkpoint")
-    run(*stream, python_path=str(package))  # nothing is sent to a stream
+    copied = run(*stream, python_path=str(package))  # nothing is sent to a stream
 
     assert said == "done: 500 messages put on t, 0 were there (1 files)\n"
+    assert copied.endswith("\ndone: 500 messages read, their results are on u\n")
     assert sorted(service.payloads("u")) == sorted(service.payloads("t"))

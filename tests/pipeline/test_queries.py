@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from reliable_pubsub.common.core.errors import RefusedError, UsageError
-from reliable_pubsub.pipeline.computing import claim, run_id_of
+from reliable_pubsub.pipeline.computing import claim, follow, run_id_of
 from reliable_pubsub.pipeline.core.planning import TopicExtent
 from reliable_pubsub.pipeline.core.queries import (
     Query,
@@ -168,6 +170,17 @@ class TestACheckpoint:
 
         with pytest.raises(RefusedError, match="not a checkpoint of this command"):
             claim(tmp_path, QUERY)
+
+
+def test_messages_read_are_counted_by_their_sources() -> None:
+    """Spark Connect reports no sum of them: of 500 messages the command said that it read none."""
+    sources = [{"numInputRows": 300}, {"numInputRows": 200}]
+    reported = {"batchId": 0, "numInputRows": None, "sources": sources}
+    query: Any = SimpleNamespace(recentProgress=[reported], awaitTermination=lambda _: True)
+    told: list[str] = []
+
+    assert follow(query, QUERY, told.append) == 500
+    assert told == ["batch 0: 500 messages read, 0 left"]
 
 
 def test_the_id_of_a_run_is_of_the_query_the_logs_and_the_ranges() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from reliable_pubsub.common.core.errors import ConfigurationError, PubSubError
@@ -12,6 +15,7 @@ from reliable_pubsub.pipeline.core.spark_failure import (
     failure_of,
 )
 from reliable_pubsub.pipeline.core.spark_settings import settings_of
+from reliable_pubsub.pipeline.tasks import _ConnectJobs
 
 # What Spark finds where a person has said nothing: by plain Python, and by spark-submit.
 PLAIN = {
@@ -108,6 +112,16 @@ class TestAJobWithoutCores:
         assert wait.look(9 * PATIENCE_S, Advance(is_planned=False)) is None
         assert wait.look(10 * PATIENCE_S - 1, Advance()) is None
         assert wait.look(10 * PATIENCE_S, Advance())
+
+    def test_is_not_a_stream_by_spark_connect_of_whose_tasks_nothing_is_heard(self) -> None:
+        wait = CoreWait(0.0, "Spark Connect")
+        heard: list[Any] = []
+        session: Any = SimpleNamespace(registerProgressHandler=heard.append)
+        jobs = _ConnectJobs(session)
+
+        assert wait.look(9 * PATIENCE_S, jobs.advance()) is None
+        heard[0](stages=[SimpleNamespace(num_completed_tasks=0)], inflight_tasks=0)
+        assert wait.look(10 * PATIENCE_S, jobs.advance())
 
 
 MISSING = """Py4JJavaError: Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times
