@@ -146,7 +146,9 @@ class FanOut:
         known = self._said.setdefault(speaker, _Said())
         known.key = key
         if what[:1] != END:
-            if not self._is_denied(key, what):
+            if self._is_mixed_up:  # another connection would be sent it; a new one says it again
+                self.connections.cut(speaker)
+            elif not self._is_denied(key, what):
                 self._plain_said(known, what, is_added)
         elif is_added and len(what) == 1 + LINK_BYTES and known.link in (b"", what):
             known.link = what

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ from tests.fakes import a_get, a_hello, a_history, a_put, a_sub, put_body
 
 from .harness import BELIEVING, IMPATIENT, eventually, zmq_context
 from .keyed_service import KeyedService
+from .relay_tree import SILENCE_MS
 
 ALL_TOPICS: dict[str, object] = {
     right: ["*"] for right in ("put", "get", "history", "dead_letters", "status")
@@ -319,6 +321,44 @@ def test_a_plain_subscriber_of_zeromq_is_sent_what_its_key_may_get(
         for _ in range(5):
             assert commands_come() in (b"", b"commands\0")
     assert {line["verb"] for line in service.audit(4)} == {"SUBSCRIBE"}
+
+
+def test_what_a_plain_subscriber_may_get_is_sent_to_no_other_key_after_a_strangers_message(
+    service: GovernedService,
+) -> None:
+    """libzmq counts such a message as a subscription, and takes each that follows for one of a
+    later connection (tests/integration/test_relay.py)."""
+    service.start()
+    at = service.push_endpoint
+    with (
+        service.data_socket(zmq.XSUB, at, "sensor-1") as stranger,
+        service.data_socket(zmq.XSUB, at, "operator") as reader,
+        service.data_socket(zmq.XSUB, at, "sensor-1") as thief,
+        service.open_publisher("boss") as boss,
+    ):
+        said = ((stranger, b"no subscription"), (reader, b"\1secret"), (thief, b"\1commands\0"))
+        for one, _ in said:
+            one.setsockopt(zmq.RCVTIMEO, SILENCE_MS)
+            one.send(b"\1connected")
+            one.send(b"\0connected")
+            one.poll(SILENCE_MS)
+        service.proxy.pause()
+        for one, message in said:
+            one.send(message)
+            one.poll(SILENCE_MS)  # each arrives before the next
+        service.proxy.signal(signal.SIGCONT)
+
+        def comes_to(one: zmq.Socket[bytes], topic: str) -> bool:
+            boss.put("secret", b"x")
+            boss.put("commands", b"on")
+            try:
+                assert one.recv_multipart()[0] == topic_frame(topic)
+            except zmq.Again:
+                return False
+            return True
+
+        eventually(lambda: comes_to(thief, "commands"), "push to the other key")
+        eventually(lambda: comes_to(reader, "secret"), "push to the reader")
 
 
 def test_pushes_end_with_the_right_to_get(service: GovernedService) -> None:
