@@ -11,11 +11,12 @@ from functools import partial
 import zmq
 from msgspec import Struct
 
-from reliable_pubsub.common.core.answers import Malformed
+from reliable_pubsub.common.core.answers import Denied, Malformed
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.keys import ServerKeys, keys_of
 from reliable_pubsub.common.core.limits import STATUS_ROWS_MAX
 from reliable_pubsub.common.core.message_base import Reply
+from reliable_pubsub.common.core.requests import AnyRequest
 from reliable_pubsub.common.core.wire import encode_reply
 from reliable_pubsub.common.notify import ServiceManager
 from reliable_pubsub.common.scrapes import Scrapes
@@ -298,11 +299,20 @@ class Relay:
             elif len(frames) > 2:
                 self._reply(envelope, self._unread("a body does not belong on this endpoint"))
             else:
-                asker = partial(self._authentication.authority.asker, key)
+                asker = partial(self._asker_of, key)
                 try:
                     self._forwarding.request(envelope, frames, now_s, asker)
                 except MalformedError as error:
                     self._reply(envelope, self._unread(str(error)))
+
+    def _asker_of(self, key: str, request: AnyRequest) -> str | Denied:
+        """The public key that a request is of; or why a relay below is not to pass it on."""
+        authority = self._authentication.authority
+        denial = authority.denial_of_relayed(key, request)
+        if denial is None:
+            return authority.asker(key, request)
+        self._authentication.refused(denial)
+        return denied(denial, request, boot=self._boot)
 
     def _answer_node(self, frames: Sequence[bytes], now_s: float, key: str) -> Reply:
         try:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.core.answers import (
     AnyReply,
+    Denied,
     Lost,
     MessageBatches,
     NoMessagesYet,
@@ -202,12 +203,13 @@ class Forwarding:
         envelope: Envelope,
         frames: Sequence[bytes],
         now_s: float,
-        asker: Callable[[AnyRequest], str] = lambda _: "",
+        asker: Callable[[AnyRequest], str | Denied] = lambda _: "",
     ) -> None:
         """Take a request from below.
 
         Args:
-            asker: the public key that it is of, by its connection; "": it has none.
+            asker: the public key that it is of, by its connection; "": it has none. Or why it is
+                not to be passed on.
 
         Raises:
             MalformedError: it cannot be decoded, and such ones are not passed on.
@@ -219,7 +221,11 @@ class Forwarding:
                 raise
             self._pass_on(_Flight(list(frames), envelope, None), now_s)
             return
-        key = asker(request) or UNSET
+        found = asker(request)
+        if isinstance(found, Denied):
+            self._actions.append(ToPeer(envelope, encode_reply(found)))
+            return
+        key = found or UNSET
         if request.key != key:  # what a sender says of itself is not believed
             request = replace(request, key=key)
             frames = encode_request(request)

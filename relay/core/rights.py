@@ -236,7 +236,9 @@ class Denial(Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         """What happened, and what to do."""
-        if self.right == "relay":
+        if self.right == "relay" and self.verb == "INTEREST":
+            may = "name relays below it other than itself"
+        elif self.right == "relay":
             may = "speak for the key that the request names, or for none: a relay says for whom"
         elif self.right == "id":
             may = f"use the id {self.client!r}"
@@ -277,6 +279,9 @@ class _Permit:
         find = NEEDS.get(type(request))
         if find is None:
             return "admin", ""
+        is_alone = not isinstance(request, Interest) or set(request.below) <= {request.client}
+        if not (is_alone or self.is_relay):
+            return "relay", ""  # with the name of another relay, that one would be refused (LOOP)
         return self.first_lacking((*find(request), *more))
 
     def first_lacking(self, needs: Iterable[Need]) -> tuple[Right, str] | None:
@@ -369,6 +374,19 @@ class Authority:
                 return _denial(asker, request, lacking, of=one, via=permit.name)
         return None
 
+    def denial_of_relayed(self, key: str, request: Request) -> Denial | None:
+        """Why a relay below is not to pass a request on; None: it may, or asks for itself.
+
+        A proxy knows the last relay on the way alone, so each relay holds those below it to their
+        entries. An answer about the topics of a right needs that right to all that are asked for.
+        """
+        permit = self._permit(key)
+        if request.key is UNSET or not (self.has_rights and permit.is_relay):
+            return None
+        lacking = permit.lacks(request, _whole(request))
+        asker = self._permit(request.key)
+        return _denial(asker, request, lacking, of=permit, via=permit.name)
+
     def denial_of_offer(self, key: str, client: str, topic: str) -> Denial | None:
         """Why what was put at QoS 0 is refused."""
         if not self.has_rights:
@@ -427,6 +445,13 @@ class Authority:
 
     def _permit(self, key: str) -> _Permit:
         return self._permits.get(key, self._unknown)
+
+
+def _whole(request: Request) -> Iterable[Need]:
+    """What a request needs so that its answer need not leave topics out."""
+    if isinstance(request, Match | Fetch):
+        return to_be_pushed(request.match)
+    return (Need("status", covers=EVERYTHING),) if isinstance(request, Status) else ()
 
 
 def _denial(

@@ -9,7 +9,13 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.actions import Admin, DeleteTopic, EndSubscription, Truncate
+from reliable_pubsub.common.core.actions import (
+    Admin,
+    DeleteTopic,
+    EndSubscription,
+    Pause,
+    Truncate,
+)
 from reliable_pubsub.common.core.answers import Denied
 from reliable_pubsub.common.core.answers import Limit as LimitAnswer
 from reliable_pubsub.common.core.batch import crc32
@@ -40,6 +46,7 @@ from tests.fakes import (
     a_sub,
     an_abort,
     an_ack,
+    an_action,
     an_unsub,
     put_body,
 )
@@ -324,6 +331,24 @@ class TestWhatIsPushed:
         assert isinstance(reply, Denied)
         assert reply.right == "dead_letters"
 
+    def test_passes_no_other_relay_without_the_right_to_be_one(self) -> None:
+        """A node that is named as one below is told LOOP by those above, and is pushed nothing."""
+        proxy = GovernedProxy(sensor=LIMITED, relay=RELAY)
+        wish = replace(an_interest(*exact("b")), below=("relay-7",))
+
+        reply = proxy.ask_as("sensor", wish)
+
+        assert isinstance(reply, Denied)
+        assert reply.right == "relay"
+        assert "relays below it" in reply.text
+        assert "relay-7" not in proxy.engine.pushes.links.below
+        own = replace(wish, below=(wish.client,))
+        for name, allowed in (
+            ("sensor", own),
+            ("relay", replace(wish, version=2, link=LINK[::-1])),
+        ):
+            assert isinstance(proxy.ask_as(name, allowed), InterestAck)
+
     def test_is_not_everything_where_a_link_has_too_many_patterns(self) -> None:
         proxy = GovernedProxy(sensor=LIMITED, relay=ALL)
         many = an_interest(*exact(*(f"a.{number}" for number in range(100))))
@@ -416,6 +441,33 @@ class TestARelay:
         assert knows.asker(key_of("sensor"), request) == key_of("sensor")
         assert authority(relay=None).asker(key_of("relay"), request) == key_of("relay")
         assert authority().asker("", request) == ""
+
+    @pytest.mark.parametrize(
+        ("request_", "lacking"),
+        [
+            (a_sub(topic="there"), "get"),
+            (a_history(0, topic="here"), "history"),
+            (replace(a_sub(topic="here"), client="other"), "id"),
+            (an_action(Pause()), "admin"),
+            (Status(**HEAD), "status"),
+            (Match(**HEAD, match=Pattern("prefix", "here"), control=1), "get"),
+            (Fetch(**HEAD, match=EVERYTHING, boot="b"), "get"),
+        ],
+        ids=lambda one: one if isinstance(one, str) else type(one).__name__,
+    )
+    def test_holds_those_below_it_to_their_entries(self, request_: Any, lacking: str) -> None:
+        """The proxy sees the relay above alone, which may do more."""
+        lower: Said = {"relay": True, "ids": ["s", "reader"], "get": ["here"], "status": ["here"]}
+        knows = authority(lower=lower, operator=ALL, upper=RELAY)
+        relayed = replace(request_, key=key_of("operator"))
+
+        refused = knows.denial_of_relayed(key_of("lower"), relayed)
+
+        assert refused is not None
+        assert (refused.lacking, refused.right) == ("lower", lacking)
+        assert knows.denial_of_relayed(key_of("upper"), relayed) is None
+        assert knows.denial_of_relayed(key_of("lower"), request_) is None, "it asks for itself"
+        assert knows.denial_of_relayed(key_of("operator"), relayed) is None, "it is no relay"
 
 
 class TestOtherRights:

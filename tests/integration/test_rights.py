@@ -13,6 +13,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from reliable_pubsub import DeniedError, Subscriber
+from reliable_pubsub.common.core.actions import Pause
 from reliable_pubsub.common.core.answers import Denied, HelloAck, MessageBatches, SubAck
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.requests import Put
@@ -23,7 +24,7 @@ from reliable_pubsub.relay.core.messages import InterestAck
 from reliable_pubsub.relay.core.pattern import EVERYTHING
 from reliable_pubsub.relay.core.unstored import Offer, encode_offer, topic_frame
 from tests.core.test_rights import an_interest, exact
-from tests.fakes import a_get, a_hello, a_history, a_put, a_sub, put_body
+from tests.fakes import a_get, a_hello, a_history, a_put, a_sub, an_action, put_body
 
 from .harness import BELIEVING, IMPATIENT, eventually, zmq_context
 from .keyed_service import KeyedService
@@ -474,3 +475,24 @@ class TestARelay:
             assert subscriber.subscribe("commands") is not None
             with pytest.raises(DeniedError, match="asked by 'sensor-1', by way of 'relay-1'"):
                 subscriber.subscribe("secret")
+
+    def test_below_another_is_held_to_its_own_entry(self, service: GovernedService) -> None:
+        """Who has stolen its key names the operator, whose rights the relay above may pass on."""
+        service.add_key("relay-1")
+        service.add_key("relay-2")
+        lower = {"ids": ["sensor-1"], "relay": True, "get": ["commands"]}
+        admin = {"admin": ["*"]}
+        service.start(relay_1=self.RELAY | admin, relay_2=lower, operator=OPERATOR | admin)
+        upper = service.start_relay("relay-1", service.subscriber_endpoint)
+        stolen = service.reach(upper, "relay-2", server="relay-1")
+
+        for request, right in (
+            (a_sub(topic="secret", client="sensor-1"), "get"),
+            (a_hello("subscriber", "boss"), "id"),
+            (an_action(Pause()), "admin"),
+        ):
+            reply = service.ask(stolen, replace(request, key=service.public("operator")))
+            assert isinstance(reply, Denied)
+            assert (reply.right, "the key 'relay-2' may not" in reply.text) == (right, True)
+        hello = replace(a_hello("subscriber", "sensor-1"), key=service.public("sensor-1"))
+        assert isinstance(service.ask(stolen, hello), HelloAck)
