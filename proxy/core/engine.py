@@ -261,7 +261,14 @@ class Engine:
             return False
         most_s = longest_wait_s(self.state, request.client)
         ring_end = 0 if isinstance(request, Fetch) else self.state.rings.end(request.topic)
-        return self.waiting.keep(request, reply_to, now_s=now_s, most_s=most_s, ring_end=ring_end)
+        return self.waiting.keep(
+            request,
+            reply_to,
+            now_s=now_s,
+            most_s=most_s,
+            ring_end=ring_end,
+            client=self.quotas.client,
+        )
 
     def _leave(self, decision: Decision, reply_to: Any, now_s: float) -> None:
         """Answer when everything that the reply reports is durable."""
@@ -457,6 +464,7 @@ class Engine:
             nothing = Decision(Taken(**echo(self.state, request)), visible_at=self.state.lsn)
             self._leave(nothing, get.reply_to, now_s)
             return
+        self.quotas.count_for(get.client, now_s)
         decision = self._decide(request, b"", now_ns)
         waits_on = isinstance(request, Take) and _is_empty(decision.reply)
         if not (waits_on and self.waiting.keep_again(get, now_s)):

@@ -114,16 +114,16 @@ class Quotas:
     def __init__(self) -> None:
         """No key has anything."""
         self._running: dict[str, _Running] = {}  # by name: keys of one name share their quotas
-        self._client: Client | None = None  # whose request is decided next
+        self.client: Client | None = None  # whose request is decided
         self._now_s = 0.0
 
     def count_for(self, client: Client | None, now_s: float) -> None:
-        """The decision that is judged next counts for this key; None: for no key.
+        """Decisions count for this key from now on; None: for no key.
 
         Args:
             now_s: monotonic clock.
         """
-        self._client, self._now_s = client, now_s
+        self.client, self._now_s = client, now_s
 
     def uses(
         self, state: State, name: str, rights: Rights
@@ -150,7 +150,7 @@ class Quotas:
             LIMIT, if waiting does not help; FULL, if all keys together have too much stored; BUSY,
             if bytes came too fast.
         """
-        client, self._client = self._client, None
+        client = self.client
         full = _beyond_all(state, request, decision)
         if full is not None or client is None:
             return full or decision

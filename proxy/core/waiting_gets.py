@@ -30,6 +30,7 @@ from reliable_pubsub.common.core.pattern import Pattern
 from reliable_pubsub.common.core.pattern_messages import Fetch, Match
 from reliable_pubsub.common.core.qos0_messages import Ring
 from reliable_pubsub.common.core.requests import Ack, AnyRequest, Bye, Dead, Get, Hello, Sub, Unsub
+from reliable_pubsub.common.core.rights import Client
 
 from .lower_bounds import LowerBounds
 
@@ -47,6 +48,7 @@ class WaitingGet(Struct, frozen=True):
     request: Waits
     reply_to: Any
     until_s: float  # OVERTAKEN: its sender has asked again; DECIDED_ONCE: it waits no longer
+    client: Client | None = None  # for whose key its decision counts
 
 
 class WaitingGets:
@@ -70,20 +72,28 @@ class WaitingGets:
         return len(self.of) + len(self.due)
 
     def keep(
-        self, request: Waits, reply_to: Any, *, now_s: float, most_s: float, ring_end: int
+        self,
+        request: Waits,
+        reply_to: Any,
+        *,
+        now_s: float,
+        most_s: float,
+        ring_end: int,
+        client: Client | None = None,
     ) -> bool:
         """Keep a GET that has found nothing; return False if it is to be answered now.
 
         Args:
             most_s: it may wait at most so long, whatever it says.
             ring_end: the next place in the ring of its topic.
+            client: for whose key it counts; None: for none.
         """
         wait_s = min((request.wait_ms or 0) / 1000, most_s)
         ring = _ring_of(request)
         has_ring = ring is not UNSET and ring < ring_end
         if wait_s <= 0 or has_ring or request.client in self.of or len(self) >= self._most:
             return False
-        get = WaitingGet(request, reply_to, now_s + wait_s)
+        get = WaitingGet(request, reply_to, now_s + wait_s, client)
         self._keep(get)
         return True
 

@@ -41,25 +41,27 @@ class GovernedProxy(MemoryProxy):
         super().__init__()
         self.engine.govern(authority(**said))
 
-    def ask_as(self, name: str, request: Any, body: bytes | None = None) -> Reply | None:
+    def ask_as(
+        self, name: str, request: Any, body: bytes | None = None, *, over: str = "asker"
+    ) -> Reply | None:
         """Ask over a connection with the key of a name; None: there is no answer yet."""
         of_tree = isinstance(request, Interest | Node)
         role: Role = "subscriber" if of_tree or belongs(request, "subscriber") else "publisher"
         self.engine.receive(
             encode_request(request, body),
-            "asker",
+            over,
             role=role,
             now_s=self.now_s,
             now_ns=self.now_ns,
             key=key_of(name),
         )
-        return self.answer()
+        return self.answer(over)
 
-    def answer(self) -> Reply | None:
+    def answer(self, over: str = "asker") -> Reply | None:
         """Make all durable; give the answer that has come."""
         self._carry_out()
         self.commit()
-        self.frames_of_answer = frames = self._answers.pop("asker", [])
+        self.frames_of_answer = frames = self._answers.pop(over, [])
         if not frames:
             return None
         return decode_reply(frames)[0] if len(frames) > 2 else decode_node_reply(frames)

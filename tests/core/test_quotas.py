@@ -21,10 +21,12 @@ from reliable_pubsub.common.core.answers import (
 from reliable_pubsub.common.core.answers import Limit as LimitAnswer
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.errors import ConfigurationError
+from reliable_pubsub.common.core.group_messages import Take
 from reliable_pubsub.common.core.limits import STAGED_BATCH_BYTES
 from reliable_pubsub.common.core.message_base import GroupTerms, Reply
 from reliable_pubsub.common.core.requests import Dead
 from reliable_pubsub.common.core.rights import QUOTAS, rights_of
+from reliable_pubsub.common.core.start import Earliest
 from reliable_pubsub.common.core.transaction_messages import CommitAck, StageAck
 from reliable_pubsub.proxy.core.applying import apply
 from reliable_pubsub.proxy.core.records import Forgotten
@@ -294,6 +296,28 @@ class TestStoredBytes:
         dead = Dead(**head, topic="t", generation=1, cursor=0, crc=crc32(BODY))
 
         refusal(proxy.ask_as("a", dead, BODY))
+
+    def test_of_a_dead_letter_that_a_waiting_take_makes_count_for_its_own_key(self) -> None:
+        """Whatever key has asked for something meanwhile."""
+        proxy = Bounded(stored_bytes_max=0)
+        proxy.hello("p", key="b")
+        proxy.put("t", key="b")
+        terms = GroupTerms(lease_ms=1000, max_deliveries=1)
+        for member in ("w1", "w2"):
+            proxy.hello(member, role="subscriber", key="b")
+            joins = replace(a_sub(1, client=member, start=Earliest), group="g", group_terms=terms)
+            proxy.ask_as("b", joins)
+        takes: dict[str, Any] = {"epoch": 1, "request": 9, "topic": "t", "group": "g"}
+        proxy.ask_as("b", Take(client="w1", generation=1, **takes))
+        waits = Take(client="w2", generation=1, wait_ms=30_000, **takes)
+        assert proxy.ask_as("b", waits) is None
+        idle = a_get(0, client="idle")
+        assert isinstance(proxy.ask_as("a", idle, over="another connection"), Fenced)
+
+        proxy.tick(now_s=2.0)
+
+        assert proxy.state.topics["t.dead"].end == 1
+        assert proxy.state.accounts.key_of("subscriber", "w2") == "b"
 
     def test_of_all_keys_together_have_a_bound_too(self) -> None:
         proxy = Bounded()
