@@ -115,6 +115,7 @@ class Engine:
         self._lazy_at_s: float | None = None  # when the others are returned
         self._disk_hangs = False  # since a commit takes longer than answers wait
         self.quotas = Quotas()
+        self.quotas.begin(self.state)
         self.requests_count = 0
         self.malformed_count = 0
         self.counts = Counts()

@@ -30,6 +30,7 @@ from reliable_pubsub.relay.core.allowance import Bucket
 
 from .accounts import Account
 from .broker import belongs
+from .group_state import subscription_of_group
 from .records import (
     Charged,
     Decision,
@@ -117,6 +118,16 @@ class Quotas:
         self.client: Client | None = None  # whose request is decided
         self._now_s = 0.0
 
+    def begin(self, state: State) -> None:
+        """Count the groups of a store: each for the key of the member that was in it first."""
+        for log in state.topics.values():
+            for name, group in log.groups.items():
+                member = next(iter(group.members), None)
+                key = member and state.accounts.key_of("subscriber", member)
+                if key:
+                    one = (log.topic_id, subscription_of_group(name))
+                    self._running.setdefault(key, _Running()).groups.add(one)
+
     def count_for(self, client: Client | None, now_s: float) -> None:
         """Decisions count for this key from now on; None: for no key.
 
@@ -185,12 +196,19 @@ class Quotas:
         account = state.accounts.of.get(client.name, _NOTHING)
         one = (role, request.client)
         stored_bytes = _stored_bytes(decision)
-        if stored_bytes and state.accounts.key_of(*one) != client.name:
-            stored_bytes += state.accounts.stored_under(*one)  # they count for this key then
+        subscriptions = _subscriptions_begun(state, request, decision)
+        owner = state.accounts.key_of(*one)
+        # With an id that counted for another key comes all that it has. One that counted for none
+        # is from before the proxy had rights, and goes on.
+        takes_over = owner not in (None, client.name) and any(map(_holds_an_id, decision.records))
+        if takes_over or (stored_bytes and owner is None):
+            stored_bytes += state.accounts.stored_under(*one)
+        if takes_over and role == "subscriber":
+            subscriptions += len(state.subscribed.get(request.client, ()))
         more: dict[_Counted, int] = {
-            "clients_max": one not in account.ids and one not in state.sessions,
+            "clients_max": takes_over or (one not in account.ids and one not in state.sessions),
             "topics_max": len(set(_topics_made(state, decision))),
-            "subscriptions_max": _subscriptions_begun(state, request, decision),
+            "subscriptions_max": subscriptions,
             "staged_bytes_max": sum(
                 held_bytes(staged) for staged in decision.records if isinstance(staged, Staged)
             ),

@@ -35,6 +35,7 @@ from reliable_pubsub.proxy.core.topic_log import Retention
 from tests.core.rights_world import GovernedProxy, Said, authority, key_of
 from tests.fakes import (
     NONCE,
+    MemoryProxy,
     a_commit,
     a_get,
     a_hello,
@@ -117,12 +118,26 @@ class TestClientIds:
         refusal(proxy.hello("p1", role="subscriber"))
 
     def test_that_are_in_use_go_on_beyond_the_quota(self) -> None:
-        proxy = Bounded(clients_max=1)
-        proxy.hello("p", key="b")
-        proxy.hello("p1")
+        proxy = Bounded()
+        for client in ("p1", "p2"):
+            proxy.hello(client)
+        proxy.engine.govern(authority(a=ALL | {"clients_max": 1}))
 
         assert isinstance(proxy.put("t", "p1"), PutAck)
-        assert isinstance(proxy.put("t", "p"), PutAck)
+        assert isinstance(proxy.hello("p2", epoch=2), HelloAck)
+
+    @pytest.mark.parametrize("role", ["publisher", "subscriber"])
+    def test_of_another_key_count_as_soon_as_they_are_used(self, role: Any) -> None:
+        """Two keys that share ids have no more than the quotas of both."""
+        proxy = Bounded(clients_max=1)
+        proxy.hello("shared", role=role, key="b")
+        assert isinstance(proxy.hello("shared", role=role, epoch=2), HelloAck)
+        proxy.hello("shared-2", role=role, key="b")
+
+        refusal(proxy.hello("shared-2", role=role, epoch=2))
+
+        assert proxy.state.sessions[role, "shared-2"].epoch == 1
+        assert proxy.state.accounts.key_of(role, "shared-2") == "b"
 
     def test_that_were_forgotten_make_room(self) -> None:
         proxy = Bounded(clients_max=1)
@@ -275,6 +290,25 @@ class TestStoredBytes:
         assert proxy.state.accounts.of["a"].stored_bytes == 2 * len(BODY)
         assert proxy.state.accounts.of["b"].stored_bytes == 0
 
+    def test_come_with_the_id_of_another_key(self) -> None:
+        proxy = Bounded(stored_bytes_max=2 * len(BODY) - 1)
+        for client in ("p", "p2"):
+            proxy.hello(client, key="b")
+            proxy.put("t1", client, key="b")
+        assert isinstance(proxy.hello("p", epoch=2), HelloAck)
+
+        refusal(proxy.hello("p2", epoch=2))
+
+        assert proxy.state.accounts.of["a"].stored_bytes == len(BODY)
+
+    def test_from_before_the_proxy_had_rights_stop_no_session(self) -> None:
+        proxy = Bounded(stored_bytes_max=0)
+        proxy.ask(a_hello("publisher", "p"))
+        MemoryProxy.put(proxy, 1)
+
+        assert isinstance(proxy.hello("p", epoch=2), HelloAck)
+        assert proxy.state.accounts.of["a"].stored_bytes == len(BODY)
+
     def test_of_a_transaction_count_when_it_is_committed(self) -> None:
         proxy = Bounded(stored_bytes_max=len(BODY))
         proxy.hello("p")
@@ -364,6 +398,15 @@ class TestSubscriptions:
 
         refusal(proxy.sub("t1", 1, "s2"))
 
+    def test_come_with_the_id_of_another_key(self) -> None:
+        proxy = Bounded(subscriptions_max=1)
+        for client in ("s1", "s2"):
+            proxy.hello(client, role="subscriber", key="b")
+            proxy.sub("t", 1, client, key="b")
+        assert isinstance(proxy.hello("s1", role="subscriber", epoch=2), HelloAck)
+
+        refusal(proxy.hello("s2", role="subscriber", epoch=2))
+
     def test_may_be_resumed_and_moved(self) -> None:
         proxy = Bounded(subscriptions_max=1)
         proxy.hello("s", role="subscriber")
@@ -378,6 +421,21 @@ class TestSubscriptions:
         assert isinstance(proxy.ask_as("a", an_unsub(2, topic="t1")), UnsubAck)
 
         assert isinstance(proxy.sub("t2", 3), SubAck)
+
+    def test_by_a_group_count_after_a_restart(self) -> None:
+        proxy = Bounded(subscriptions_max=2)
+        for client, key in (("s", "a"), ("other", "b")):
+            proxy.hello(client, role="subscriber", key=key)
+        joins = replace(a_sub(1), group="g", group_terms=GroupTerms(lease_ms=1000))
+        assert isinstance(proxy.ask_as("a", joins), SubAck)
+        assert isinstance(proxy.ask_as("b", replace(joins, client="other")), SubAck)
+        proxy.restart()
+
+        assert isinstance(proxy.sub("t2", 2), SubAck)
+        refusal(proxy.sub("t3", 3))
+        ends = replace(an_unsub(4), group="g", ends_group=True)
+        assert isinstance(proxy.ask_as("a", ends), UnsubAck)
+        assert isinstance(proxy.sub("t3", 5), SubAck)
 
 
 def test_groups_that_have_ended_are_not_remembered() -> None:
