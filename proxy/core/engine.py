@@ -42,14 +42,15 @@ from reliable_pubsub.common.core.answers import AnyReply, NoMessagesYet, Refusal
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.group_messages import Take, Taken
 from reliable_pubsub.common.core.limits import NUMBER_MAX
-from reliable_pubsub.common.core.message_base import Reply, Request, Role
+from reliable_pubsub.common.core.message_base import Reply, Role
 from reliable_pubsub.common.core.pattern_messages import Fetch, Fetched, Match
 from reliable_pubsub.common.core.qos0_messages import Listeners, ListenersReport, Ring
 from reliable_pubsub.common.core.requests import AnyRequest, Get
 from reliable_pubsub.common.core.status import Status, StatusReport
 from reliable_pubsub.common.core.wire import decode_request, encode_reply
 from reliable_pubsub.relay.core.attendance import Excess
-from reliable_pubsub.relay.core.rights import Authority, Need, denied
+from reliable_pubsub.relay.core.messages import Interest, Node
+from reliable_pubsub.relay.core.rights import Authority, Shown, denied
 from reliable_pubsub.relay.core.unstored import decode_offer
 from reliable_pubsub.relay.core.wire import decode_node_request, is_for_node
 
@@ -172,24 +173,21 @@ class Engine:
         if excess is not None:
             self._answer(reply_to, too_many(self.state, request, excess))
             return
-        if not broker.belongs(request, role):
+        is_here = broker.belongs(request, role)
+        if is_here:
+            self.counts.request(request, body)
+        authority = self.state.authority
+        # Before the endpoint is looked at: a stolen id is one at each, and is written down.
+        if authority.has_rights and self._is_denied(request, reply_to, key):
+            return
+        if not is_here:
             self.malformed_count += 1
             text = f"{type(request).__name__.upper()} does not belong on the {role} endpoint"
             self._answer(reply_to, malformed(self.state, text, request))
             return
-        self.counts.request(request, body)
-        authority = self.state.authority
         if authority.has_rights:
-            if self._is_denied(request, reply_to, key, *needs_of_staged(self.state, request)):
-                return
             if (shown := authority.shown(key, request)) is not None:
-                part = part_of(self.state, request, now_ns, shown)
-                if isinstance(part.reply, StatusReport):
-                    uses = self.uses(authority.name_of(key, request))
-                    part = replace(part, reply=with_uses(request, part.reply, uses))
-                if self._disk_hangs:
-                    part = broker.without_waiting(self.state, request, part)
-                self._leave(part, reply_to, now_s)
+                self._leave(self._part_of(request, key, now_ns, shown), reply_to, now_s)
                 return
             self.quotas.count_for(authority.charged(key, request), now_s)
             if isinstance(request, Match | Fetch):
@@ -197,6 +195,14 @@ class Engine:
         if isinstance(request, Admin):
             self.state.administration.asker = authority.name_of(key, request)
         self.handle(request, body, reply_to, now_s=now_s, now_ns=now_ns)
+
+    def _part_of(self, request: AnyRequest, key: str, now_ns: int, shown: Shown) -> Decision:
+        """The answer to what shows topics, with those that a key may be shown."""
+        part = part_of(self.state, request, now_ns, shown)
+        if isinstance(part.reply, StatusReport):
+            uses = self.uses(self.state.authority.name_of(key, request))
+            part = replace(part, reply=with_uses(request, part.reply, uses))
+        return broker.without_waiting(self.state, request, part) if self._disk_hangs else part
 
     def _take_node(
         self,
@@ -218,8 +224,9 @@ class Engine:
             may_all = self.state.authority.gets_everything(key)
             self._answer(reply_to, self.pushes.answer(request, now_s, key=key, may_get_all=may_all))
 
-    def _is_denied(self, request: Request, reply_to: Any, key: str, *more: Need) -> bool:
+    def _is_denied(self, request: AnyRequest | Interest | Node, reply_to: Any, key: str) -> bool:
         """Whether the key lacks a right; then that is the answer, and nothing else happens."""
+        more = needs_of_staged(self.state, request)
         denial = self.state.authority.denial(key, request, more)
         if denial is not None:
             self.outputs.append(denial)

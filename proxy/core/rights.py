@@ -11,6 +11,7 @@ from reliable_pubsub.common.core.interest_messages import Subscriptions
 from reliable_pubsub.common.core.requests import AnyRequest
 from reliable_pubsub.common.core.status import Status, StatusReport
 from reliable_pubsub.common.core.transaction_messages import Commit
+from reliable_pubsub.relay.core.messages import Interest, Node
 from reliable_pubsub.relay.core.rights import Need, Shown
 
 from .interests import subscriptions
@@ -19,7 +20,7 @@ from .state import State
 from .status_report import status
 
 
-def needs_of_staged(state: State, request: AnyRequest) -> Iterator[Need]:
+def needs_of_staged(state: State, request: AnyRequest | Interest | Node) -> Iterator[Need]:
     """A COMMIT needs the right to put to each topic that it names by its staged batches.
 
     Another key with the same id may have staged them, and rights may have changed since.

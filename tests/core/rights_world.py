@@ -42,11 +42,22 @@ class GovernedProxy(MemoryProxy):
         self.engine.govern(authority(**said))
 
     def ask_as(
-        self, name: str, request: Any, body: bytes | None = None, *, over: str = "asker"
+        self,
+        name: str,
+        request: Any,
+        body: bytes | None = None,
+        *,
+        over: str = "asker",
+        role: Role | None = None,
     ) -> Reply | None:
-        """Ask over a connection with the key of a name; None: there is no answer yet."""
+        """Ask over a connection with the key of a name; None: there is no answer yet.
+
+        Args:
+            role: of the endpoint; None: of the one that takes this verb.
+        """
         of_tree = isinstance(request, Interest | Node)
-        role: Role = "subscriber" if of_tree or belongs(request, "subscriber") else "publisher"
+        if role is None:
+            role = "subscriber" if of_tree or belongs(request, "subscriber") else "publisher"
         self.engine.receive(
             encode_request(request, body),
             over,

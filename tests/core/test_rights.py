@@ -243,6 +243,22 @@ class TestAKey:
             reply = proxy.ask_as("sensor", a_put(1, topic=allowed), put_body(1))
             assert not isinstance(reply, Denied)
 
+    @pytest.mark.parametrize(
+        ("role", "request_"),
+        [("subscriber", a_put(1, client="victim")), ("publisher", a_sub(client="victim"))],
+        ids=["PUT", "SUB"],
+    )
+    def test_is_denied_another_id_at_an_endpoint_that_does_not_take_the_verb_too(
+        self, role: Any, request_: Any
+    ) -> None:
+        proxy = GovernedProxy(sensor={"ids": ["p"], "put": ["*"], "get": ["*"]})
+        body = put_body(1) if role == "subscriber" else None
+
+        reply = proxy.ask_as("sensor", request_, body, role=role)
+
+        assert isinstance(reply, Denied)
+        assert [one.right for one in proxy.denials] == ["id"]
+
     def test_learns_no_numbering_of_a_topic_to_which_it_may_not_put(self) -> None:
         proxy = GovernedProxy(sensor={"ids": ["p"], "put": ["mine"]})
 
