@@ -63,7 +63,7 @@ def show(component: str, config_file: Path | None, as_json: bool) -> None:
             table.add_column(column, overflow="fold")
         for name, one in rows.items():
             setting = _setting(name)
-            table.add_row(name, f"{one.value} {setting.unit}".strip(), one.origin, setting.help)
+            table.add_row(name, setting.shown(one.value), one.origin, setting.help)
         Console().print(table)
         click.echo(f"environment variable: {ENVIRONMENT_PREFIX} and the name in capitals")
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from reliable_pubsub.common.command_line import complain
 from reliable_pubsub.common.core.errors import PubSubError
-from reliable_pubsub.common.core.settings import Settings
+from reliable_pubsub.common.core.settings import BY_NAME, Settings
 from reliable_pubsub.common.notify import ServiceManager
 from reliable_pubsub.common.topic_settings import TOPIC_SETTINGS
 from reliable_pubsub.relay.core.inflow import ConnectionBounds
@@ -58,7 +58,8 @@ def changes(before: Configured, now: Configured) -> tuple[Sequence[str], Sequenc
     for name in Settings.__struct_fields__:
         old, new = getattr(before.settings, name), getattr(now.settings, name)
         if old != new and name in RELOADABLE:
-            effective.append(f"{name} {old} -> {new}")
+            shown = BY_NAME[name].shown
+            effective.append(f"{name} {shown(old)} -> {shown(new)}")
         elif old != new:
             fixed.append(name)
     old_topics, new_topics = before.broker.topics, now.broker.topics

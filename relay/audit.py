@@ -46,7 +46,7 @@ def _record(event: str, told: Mapping[str, Any], at_ns: int) -> logging.LogRecor
     moment = datetime.fromtimestamp(at_ns / 1e9, UTC)
     facts = {"time": moment.isoformat(timespec="milliseconds"), "event": event, **told}
     return _LOG.makeRecord(
-        _LOG.name, logging.WARNING, "", 0, json.dumps(facts), (), None, extra={"denial": facts}
+        _LOG.name, logging.WARNING, "", 0, json.dumps(facts), (), None, extra={"audit": facts}
     )
 
 

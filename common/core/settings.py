@@ -61,6 +61,10 @@ class Setting(Struct, frozen=True, kw_only=True):
         """Unit of the value, or ""."""
         return str(facts(self.type).get("unit", ""))
 
+    def shown(self, value: object) -> str:
+        """A value with its unit, for people."""
+        return "no bound" if value == NUMBER_MAX else f"{value} {self.unit}".strip()
+
     @property
     def help(self) -> str:
         """What the setting is for."""

@@ -191,6 +191,16 @@ class TestTheAuditLog:
         with pytest.raises(ConfigurationError, match="audit log"):
             AuditLog(tmp_path / "none" / "audit.jsonl", pytest.fail)
 
+    def test_has_its_facts_under_one_name_in_the_log_lines_of_both(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        log = AuditLog(None, pytest.fail)
+        log.refused(a_denial())
+        log.done({"number": 7}, at_ns=0)
+
+        facts = [vars(record)["audit"] for record in caplog.records]
+        assert [one["event"] for one in facts] == ["denied", "administered"]
+
     def test_reaches_a_program_that_listens(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:

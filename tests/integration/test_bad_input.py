@@ -238,6 +238,15 @@ def test_config_show_tells_each_value_with_its_origin(service: Service) -> None:
     assert shown["data_dir"] == ("proxy-data", "default")
 
 
+def test_config_show_says_of_which_bounds_there_are_none(service: Service) -> None:
+    process = service.run("", "config", "show", prefix=["env", "COLUMNS=200"])
+
+    process.done()
+    row = next(one for one in process.stdout.splitlines() if "stored_bytes_max" in one)
+    assert "no bound" in row
+    assert "9223372036854775807" not in process.stdout
+
+
 def test_the_help_of_every_command_teaches_and_names_the_exit_codes(service: Service) -> None:
     rooms = ("proxy", "publisher", "subscriber", "status", "config")
     processes = [service.run("", room, "--help") for room in rooms]
