@@ -12,7 +12,7 @@ from .state_file import ClientState, MemoryState
 
 T = TypeVar("T")
 
-LOOK_S: Final = 0.2  # how often a shell that can be stopped looks whether it is
+LOOK_S: Final = 0.2  # how often a thread that can be stopped looks whether it is
 
 
 class Shell:
@@ -23,8 +23,7 @@ class Shell:
     ) -> None:
         """Put them together; without a state, what is saved ends with the process."""
         self._transport = transport
-        self._receive = transport.receive
-        self._sleep = clock.sleep
+        self._clock = clock
         self._state = state or MemoryState()
 
     def run(self, conversation: Conversation[T]) -> T:
@@ -50,7 +49,7 @@ class Shell:
                     elif isinstance(effect, Exchange):
                         value = self._exchange(effect)
                     elif isinstance(effect, Pause):
-                        self._sleep(effect.seconds)
+                        self._clock.sleep(effect.seconds)
                     elif isinstance(effect, Reopen):
                         self._transport.reopen()
                     elif isinstance(effect, Listen):
@@ -66,7 +65,7 @@ class Shell:
         transport = self._transport
         try:
             transport.send(exchange.frames)
-            answer = self._receive(exchange.timeout_s)
+            answer = transport.receive(exchange.timeout_s)
         except BaseException:  # after an interrupt, too, the socket must not send again
             transport.reopen()
             raise
@@ -75,46 +74,44 @@ class Shell:
         return answer
 
 
-class StoppableShell(Shell):
-    """A shell for a thread that another one stops, because Ctrl-C reaches the main thread only."""
+class Stoppable:
+    """The transport and the clock of a thread that another one stops.
 
-    def __init__(
-        self,
-        transport: Transport,
-        clock: Clock,
-        state: ClientState,
-        is_stopped: Callable[[], bool],
-    ) -> None:
-        """Put them together; the thread looks every LOOK_S whether it is to stop."""
-        super().__init__(transport, clock, state)
-        self._is_stopped = is_stopped
-        self._receive = self._receive_in_parts
-        self._sleep = self._sleep_in_parts
-        self._clock = clock
+    Ctrl-C reaches the main thread only, so this one looks every LOOK_S whether it is to stop.
+    """
 
-    def run(self, conversation: Conversation[T]) -> T:
-        """See `Shell.run`.
+    def __init__(self, transport: Transport, clock: Clock, is_stopped: Callable[[], bool]) -> None:
+        """Put them together; every method that waits may raise `InDoubtError`."""
+        self._transport, self._clock, self._is_stopped = transport, clock, is_stopped
+        self.move_on, self.reopen, self.now_s = transport.move_on, transport.reopen, clock.now_s
 
-        Raises:
-            InDoubtError: it was stopped.
-        """
-        self._go_on()
-        return super().run(conversation)
+    @property
+    def endpoint(self) -> str:
+        """Whose turn it is."""
+        return self._transport.endpoint
 
-    def _receive_in_parts(self, timeout_s: float) -> Sequence[bytes] | None:
+    def go_on(self) -> None:
+        """Raise `InDoubtError` if it is stopped."""
+        if self._is_stopped():
+            raise InDoubtError("broken off before the proxy has answered")
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        """Send a request."""
+        self.go_on()
+        self._transport.send(frames)
+
+    def receive(self, timeout_s: float) -> Sequence[bytes] | None:
+        """Wait for the answer; None after `timeout_s`."""
         answer = None
         while answer is None and timeout_s > 0:
-            self._go_on()
+            self.go_on()
             answer = self._transport.receive(min(timeout_s, LOOK_S))
             timeout_s -= LOOK_S
         return answer
 
-    def _sleep_in_parts(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
         while seconds > 0:
-            self._go_on()
+            self.go_on()
             self._clock.sleep(min(seconds, LOOK_S))
             seconds -= LOOK_S
-
-    def _go_on(self) -> None:
-        if self._is_stopped():
-            raise InDoubtError("broken off before the proxy has answered")

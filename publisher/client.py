@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Unpack, overload
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.conversing import Shell, StoppableShell
+from reliable_pubsub.common.conversing import Shell, Stoppable
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.arguments import Seconds, checked
 from reliable_pubsub.common.core.batch import Batch, EventTimeNs
-from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.dead_letter import check_put_on
 from reliable_pubsub.common.core.message_base import Count, QoS
 from reliable_pubsub.common.core.names import TopicName
@@ -380,21 +379,20 @@ class Publisher:
         self._check_no_stream()
         life = self._gate.lives
         stop = threading.Event()
-        asker, state = self._opened.asker, self._opened.state
-        run = StoppableShell(asker.transport, asker.clock, state, stop.is_set).run
-        put = lambda *batch: self._put_from_stream(life, run, *batch)  # noqa: E731
+        asker = self._opened.asker
+        outside = Stoppable(asker.transport, asker.clock, stop.is_set)
+        put = lambda *batch: self._put_from_stream(life, outside, *batch)  # noqa: E731
         stream = Stream(put, linger_s=linger_s, payloads=self._payloads, stop=stop)
         self._sender = stream.sender
         return stream
 
     @gated
-    def _put_from_stream(
-        self, life: int, run: Callable[[Conversation[None]], None], topic: str, batch: Batch
-    ) -> Receipt:
+    def _put_from_stream(self, life: int, outside: Stoppable, topic: str, batch: Batch) -> Receipt:
         self._gate.check_life(life, "this stream")
+        outside.go_on()  # else it would be numbered, and not sent
         check_put_on(topic)
         put = WaitingPut(topic, batch, 2, is_alone=True)
-        run(self._engine.put(put, tuple))
+        Shell(outside, outside, self._opened.state).run(self._engine.put(put, tuple))
         return put.result()
 
     @gated
