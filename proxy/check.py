@@ -17,7 +17,8 @@ from reliable_pubsub.common.core.errors import DamagedError
 from reliable_pubsub.common.damage import RESTORE_A_COPY
 
 from .core.postgres_sql import PUBLISHER_SUMS, SEGMENT_SUMS
-from .core.schema import KNOWN_ENDS, place_of, row_crc
+from .core.rows import place_of, row_crc
+from .core.schema import KNOWN_ENDS
 from .core.stored import StoredSegment
 from .core.topic_log import Segment, add_to_segments
 from .stored_state import FILE_NAME, Connection, reading

@@ -11,7 +11,7 @@ from reliable_pubsub.common.core.errors import DamagedError
 from reliable_pubsub.common.core.limits import CACHE_BYTES_MAX
 
 from .core.records import Appended
-from .core.schema import place_of, row_crc
+from .core.rows import place_of, row_crc
 from .stored_state import Connection, reading
 
 _COLUMNS = "topic_id, base, count, publisher, epoch, first_sequence, timestamp_ns, crc, qos, body"

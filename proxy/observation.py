@@ -17,7 +17,7 @@ from reliable_pubsub.common.scrapes import Scrapes
 
 from .committer import Committer
 from .core.engine import Engine
-from .core.figures import Figures, figures_of
+from .core.figures import Figures, Histogram, figures_of
 from .core.state import State
 from .core.survey import Survey, surveyed
 from .front_door import Endpoints
@@ -70,11 +70,12 @@ class Observation:
         self._spent_s += time.perf_counter() - begun_s
 
     def _figures(self, engine: Engine, survey: Survey, now_s: float) -> Figures:
+        durations = self._committer.durations
         return figures_of(
             engine,
             survey,
             now_s=now_s,
-            commits=self._committer.durations,
+            commits=Histogram(tuple(durations.bounds_s), tuple(durations.counts), durations.sum_s),
             committed_records=self._committer.records,
             log_held_bytes=self._store.log_held_bytes,
             log_bytes_max=LOG_BYTES_MAX,

@@ -20,8 +20,8 @@ from reliable_pubsub.common.core.message_base import Durability
 
 from .core.postgres_sql import in_columns, tables
 from .core.records import Record
-from .core.rows import statements
-from .core.schema import SCHEMA_VERSION, row_crc
+from .core.rows import row_crc, statements
+from .core.schema import SCHEMA_VERSION
 from .core.server_promise import promise_of
 from .core.serving import TIMING, Term
 from .core.storage import NotServingError, StorageFullError

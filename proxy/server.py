@@ -302,7 +302,8 @@ class Server:
 
     def _carry_out(self) -> None:
         """Carry out the outputs of the engine, in their order."""
-        self._store.confirm()
+        if self._store.confirm is not None:
+            self._store.confirm()
         outputs, endpoints = self.engine.outputs, self.endpoints
         look_at = endpoints.poll.look_at
         while outputs:
@@ -329,7 +330,8 @@ class Server:
 
     def _take_outcomes(self) -> None:
         """Report the results of commits to the engine."""
-        self._store.confirm()  # nor may the journal speak of them later than another proxy
+        if self._store.confirm is not None:
+            self._store.confirm()  # nor may the journal speak of them later than another proxy
         while self._committer.outcomes:
             outcome = self._committer.outcomes.popleft()
             if isinstance(outcome, Failed):

@@ -26,8 +26,8 @@ from reliable_pubsub.common.lock import FileLock, make_directory
 from reliable_pubsub.common.system import FULL_SYNC_PRAGMAS, sync_directory, sync_file
 
 from .core.records import Record, Trimmed
-from .core.rows import statements
-from .core.schema import SCHEMA_VERSION, TABLES, row_crc
+from .core.rows import row_crc, statements
+from .core.schema import SCHEMA_VERSION, TABLES
 from .core.storage import StorageFullError
 from .core.write_ahead_log import FRAME_HEADER_BYTES
 from .last_run import LastRun, machine_boot, read_last_run, write_last_run
@@ -56,6 +56,8 @@ _FULL: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE})
 
 class Store:
     """The writing side. Used by one thread at a time."""
+
+    confirm: None = None  # that no other process serves: this one holds the lock
 
     def __init__(
         self,
@@ -115,9 +117,6 @@ class Store:
     def open_reader(self) -> sqlite3.Connection:
         """A second, read-only connection."""
         return open_reader(self.path)
-
-    def confirm(self) -> None:
-        """No other process serves: this one holds the lock."""
 
     def _judge_log(self, accept_loss: bool) -> LogDamage | None:
         """Check the log before SQLite opens it, which would ignore damage silently.

@@ -20,8 +20,8 @@ from reliable_pubsub.common.damage import RESTORE_A_COPY, error_of
 
 from .core.group_state import Member, Run, StoredGroup
 from .core.records import Administered, Charged, TransactionCommitted
-from .core.rows import FLOORS, PAUSED
-from .core.schema import KNOWN_ENDS, SCHEMA_ROWS, TABLES, meaning, place_of
+from .core.rows import FLOORS, PAUSED, place_of
+from .core.schema import KNOWN_ENDS, SCHEMA_ROWS, TABLES, meaning
 from .core.stored import (
     StoredPattern,
     StoredPublisher,

@@ -14,10 +14,10 @@ from reliable_pubsub.common.core.pattern import Topics
 from reliable_pubsub.common.core.requests import Ack, AnyRequest, Bye, Get, History, Put, Sub
 from reliable_pubsub.lab.variants import Rule, append_again
 from reliable_pubsub.proxy.core.forgetting import trims_due
-from reliable_pubsub.proxy.core.leases import heard, lease_ends_s
+from reliable_pubsub.proxy.core.leases import lease_ends_s
 from reliable_pubsub.proxy.core.publishing import put
 from reliable_pubsub.proxy.core.records import Decision, Subscribed, Trimmed
-from reliable_pubsub.proxy.core.sessions import fence
+from reliable_pubsub.proxy.core.sessions import fence, heard
 from reliable_pubsub.proxy.core.start_offset import (
     at_offset,
     first_offset,

@@ -109,8 +109,8 @@ class WatchedEngine(Engine):
             self.world.counts["keys"] += 1
             judge_accounts(self.state)
 
-    def _waits(self, request: Waits, decision: Decision, reply_to: Any, now_s: float) -> bool:
-        waits = super()._waits(request, decision, reply_to, now_s)
+    def _waits(self, request: Waits, reply_to: Any, now_s: float) -> bool:
+        waits = super()._waits(request, reply_to, now_s)
         self.world.counts["get_waits"] += waits
         return waits
 

@@ -26,6 +26,7 @@ from .well_formed import check_fields, check_keys
 PROTOCOL = b"RPS1"
 # Tuples, because a union is made again each time that it is looked at.
 _CHECKED: Final = (Sub, History, Commit, Take, Settle, Match)
+_OF_SEVERAL: Final = (Hello, Fetch)
 _WITH_BODY: Final = (Put, Stage, Dead)
 _ANSWERS_WITH_BODY: Final = (MessageBatches, Taken, Fetched)
 
@@ -68,18 +69,20 @@ def decode_request(frames: Sequence[bytes]) -> tuple[AnyRequest, bytes]:
             raise MalformedError(f"{verb}: sequence numbers end at 2^63 - 1")
     elif body is not None:
         raise MalformedError("only PUT, STAGE and DEAD have a body frame")
-    for topic in _topics(request):
-        if not (topic.isascii() or topic_fits(topic)):
-            raise MalformedError("topic: more than 255 bytes of UTF-8")
+    topic = getattr(request, "topic", "")
+    if not topic.isascii() or isinstance(request, _OF_SEVERAL):
+        _check_topics(topic, request)
     return request, body or b""
 
 
-def _topics(request: AnyRequest) -> Sequence[str]:
+def _check_topics(topic: str, request: AnyRequest) -> None:
+    topics: Sequence[str] = [topic]
     if isinstance(request, Hello):
-        return request.topics
-    if isinstance(request, Fetch):
-        return [one.topic for one in request.told]
-    return (getattr(request, "topic", ""),)
+        topics = request.topics
+    elif isinstance(request, Fetch):
+        topics = [one.topic for one in request.told]
+    if not all(map(topic_fits, topics)):
+        raise MalformedError("topic: more than 255 bytes of UTF-8")
 
 
 def encode_reply(reply: Reply, body: bytes | None = None) -> list[bytes]:

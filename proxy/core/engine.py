@@ -38,7 +38,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.actions import Admin
-from reliable_pubsub.common.core.answers import AnyReply, NoMessagesYet, Refusal
+from reliable_pubsub.common.core.answers import AnyReply, MessageBatches, NoMessagesYet, Refusal
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.group_messages import Take, Taken
 from reliable_pubsub.common.core.limits import NUMBER_MAX
@@ -60,7 +60,7 @@ from .administration import subscriber_of
 from .backlog import Backlog, EngineTiming, HeldAnswer
 from .counts import Counts
 from .groups import topics_due
-from .leases import heard, longest_wait_s
+from .leases import longest_wait_s
 from .outputs import Answer, Deed, Output, Visible, Work
 from .pushes import Pushes
 from .qos0 import BecameOfOffer, take_offer
@@ -69,6 +69,7 @@ from .quotas import Quotas
 from .records import Administered, Appended, Decision, Expired, Record
 from .replies import echo, malformed, too_many
 from .rights import needs_of_staged, part_of
+from .sessions import heard
 from .state import BrokerSettings, Setup, State
 from .stored import StoredState
 from .waiting_gets import OVERTAKEN, WaitingGet, WaitingGets, Waits
@@ -175,7 +176,8 @@ class Engine:
             return
         is_here = broker.belongs(request, role)
         if is_here:
-            self.counts.request(request, body)
+            self.counts.requests[type(request)] += 1
+            self.counts.received_bytes += len(body)
         authority = self.state.authority
         # Before the endpoint is looked at: a stolen id is one at each, and is written down.
         if authority.has_rights and self._is_denied(request, reply_to, key):
@@ -245,7 +247,11 @@ class Engine:
         if self.waiting.of:
             self.waiting.heard(request, reply_to)
         decision = self._decide(request, body, now_ns)
-        if not (isinstance(request, _WAITING) and self._waits(request, decision, reply_to, now_s)):
+        if not (
+            isinstance(request, _WAITING)
+            and _is_empty(decision.reply)
+            and self._waits(request, reply_to, now_s)
+        ):
             self._leave(decision, reply_to, now_s)
         return decision
 
@@ -263,9 +269,9 @@ class Engine:
             self._apply(decision.records)
         return decision
 
-    def _waits(self, request: Waits, decision: Decision, reply_to: Any, now_s: float) -> bool:
-        """Whether a request has found nothing and is kept until there is something."""
-        if not request.wait_ms or not _is_empty(decision.reply):
+    def _waits(self, request: Waits, reply_to: Any, now_s: float) -> bool:
+        """Whether a request that has found nothing is kept until there is something."""
+        if not request.wait_ms:
             return False
         most_s = longest_wait_s(self.state, request.client)
         ring_end = 0 if isinstance(request, Fetch) else self.state.rings.end(request.topic)
@@ -488,7 +494,12 @@ class Engine:
     def _answer(self, reply_to: Any, reply: Reply, frames: list[bytes] | None = None) -> None:
         """Answer now; the frames are those of the reply, if it was encoded before."""
         frames = frames or encode_reply(reply)
-        self.counts.answer(reply, frames)
+        if isinstance(reply, MessageBatches):
+            first, last = reply.batches[0], reply.batches[-1]
+            self.counts.sent_messages += last.base + last.count - first.base
+            self.counts.sent_bytes += len(frames[-1])
+        elif isinstance(reply, Refusal):
+            self.counts.refusals[type(reply)] += 1
         self.outputs.append(Answer(reply_to, frames))
 
 

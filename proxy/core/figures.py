@@ -14,7 +14,7 @@ from reliable_pubsub.common.core.status import ConnectionsStatus, IngressStatus,
 
 from .backlog import UNWRITTEN_BYTES_MAX
 from .broker import VERBS
-from .counts import Durations, name_of
+from .counts import name_of
 from .engine import Engine
 from .survey import Survey
 
@@ -28,16 +28,11 @@ REFUSALS: Final = tuple(kind for kind in get_args(AnyReply) if issubclass(kind, 
 
 
 class Histogram(Struct, frozen=True):
-    """Durations, as `Durations` counts them, at one moment."""
+    """How long something took."""
 
     bounds_s: tuple[float, ...]
-    counts: tuple[int, ...]
+    counts: tuple[int, ...]  # each up to its bound; the last one: above all
     sum_s: float
-
-    @classmethod
-    def of(cls, durations: Durations) -> Histogram:
-        """What was observed so far."""
-        return cls(tuple(durations.bounds_s), tuple(durations.counts), durations.sum_s)
 
 
 class Figures(Struct, frozen=True, kw_only=True):
@@ -73,7 +68,7 @@ def figures_of(
     survey: Survey,
     *,
     now_s: float,
-    commits: Durations,
+    commits: Histogram,
     committed_records: int,
     log_held_bytes: int,
     log_bytes_max: int,
@@ -122,7 +117,7 @@ def figures_of(
         staged_bytes=state.staging.held_bytes,
         storage_full=state.is_storage_full,
         log_held_bytes=log_held_bytes,
-        commits=Histogram.of(commits),
+        commits=commits,
         committed_records=committed_records,
         push=push,
         ingress=ingress,

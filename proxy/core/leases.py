@@ -14,9 +14,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from reliable_pubsub.common.core.pattern import Pattern
-from reliable_pubsub.common.core.pattern_messages import Fetch, Match
-from reliable_pubsub.common.core.qos0_messages import Ring
-from reliable_pubsub.common.core.requests import Ack, AnyRequest, Bye, Dead, Get, Sub, Unsub
 from reliable_pubsub.common.core.status import SubscriptionState
 
 from .lower_bounds import LowerBounds
@@ -27,8 +24,6 @@ if TYPE_CHECKING:
     from .state import State
 
 LEASES_TO_EXPIRY: Final = 2
-# A HELLO renews nothing: its process may never have been granted this epoch.
-_RENEWING: Final = frozenset({Get, Ring, Ack, Dead, Sub, Unsub, Bye, Match, Fetch})
 
 
 class Leases:
@@ -57,25 +52,6 @@ class Leases:
             return "expired"
         lease_s = subscription.terms.lease_ms / 1000
         return "suspended" if lease_s and self.silent_s(client) > lease_s else "active"
-
-
-def heard(state: State, request: AnyRequest, now_s: float) -> None:
-    """Renew the leases of a request's sender, if its epoch is current.
-
-    Args:
-        now_s: monotonic clock.
-    """
-    leases, client = state.leases, request.client
-    leases.now_s = now_s
-    if state.idle_sessions:
-        for key in (("publisher", client), ("subscriber", client)):
-            if key in state.idle_sessions:
-                state.idle_sessions[key] = state.idle_sessions.pop(key)
-    # Also of those who have no lease: a SUB may create one, and an operator may revive one.
-    if type(request) in _RENEWING:
-        session = state.sessions.get(("subscriber", client))
-        if session is not None and session.epoch == request.epoch:
-            leases.heard_s[client] = now_s
 
 
 def longest_wait_s(state: State, client: str) -> float:

@@ -1,4 +1,4 @@
-"""The tables of the store, and the checksum that every row carries.
+"""The tables of the store; every row carries a checksum.
 
 Only durable state is stored here; docs/architecture.md shows the tables in a picture. The unique
 index `batch_once` repeats rule R4 on disk: the store itself refuses a second copy.
@@ -7,13 +7,8 @@ index `batch_once` repeats rule R4 on disk: the store itself refuses a second co
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Final
-
-import msgspec
-
-from reliable_pubsub.common.core.limits import CHOSEN_TOPICS_MAX
 
 SCHEMA_VERSION: Final = 4
 
@@ -162,11 +157,6 @@ CREATE TABLE last_transaction (
     + _CHARGES
 )
 
-OFFSET_BITS: Final = 47  # 1.4e14 messages in a topic: four years at a million a second
-assert CHOSEN_TOPICS_MAX < 2 ** (
-    63 - OFFSET_BITS
-)  # topic ids are never reused, and no name is removed
-
 # What SQLite keeps of TABLES, without what ANALYZE adds: numbers that only help to plan a query.
 # As bytes: damaged text may not be text.
 SCHEMA_ROWS: Final = """
@@ -183,23 +173,6 @@ SELECT topic_id, topic, start_offset, (SELECT max(known) FROM (
 """
 
 
-def place_of(topic_id: int, offset: int) -> int:
-    """The row key of an offset: topics one after another, each in offset order.
-
-    One number for both is SQLite's own row key, so a batch needs no index to be found by offset;
-    that index cost a seventh of a commit of sixteen batches.
-    """
-    return topic_id << OFFSET_BITS | offset
-
-
 def meaning(sql: bytes | None) -> bytes:
     """A statement of TABLES without its comments and its layout, which may change."""
     return b" ".join(re.sub(rb"--[^\n]*", b"", sql or b"").split())
-
-
-_encode = msgspec.msgpack.Encoder().encode
-
-
-def row_crc(*columns: int | str | bytes) -> int:
-    """CRC-32 of a row's columns, in the order of the table."""
-    return zlib.crc32(_encode(columns))

@@ -1,13 +1,26 @@
-"""HELLO: epochs, by which a newer process of an id replaces an older one (rule R11)."""
+"""HELLO: epochs, by which a newer process replaces an older one (rule R11); who was heard when."""
 
 from __future__ import annotations
+
+from typing import Final
 
 from msgspec import UNSET
 
 from reliable_pubsub.common.core.answers import Fenced, HelloAck, TopicPosition
 from reliable_pubsub.common.core.limits import EPOCH_STEP_MAX
 from reliable_pubsub.common.core.message_base import Role
-from reliable_pubsub.common.core.requests import AnyRequest, Hello
+from reliable_pubsub.common.core.pattern_messages import Fetch, Match
+from reliable_pubsub.common.core.qos0_messages import Ring
+from reliable_pubsub.common.core.requests import (
+    Ack,
+    AnyRequest,
+    Bye,
+    Dead,
+    Get,
+    Hello,
+    Sub,
+    Unsub,
+)
 
 from .forgetting import session_forgotten
 from .records import Decision, Granted, Record
@@ -15,6 +28,28 @@ from .replies import decided, echo, limit_reached
 from .staging import LastTransaction
 from .state import State
 from .subscriptions import Session
+
+# A HELLO renews no lease: its process may never have been granted this epoch.
+_RENEWING: Final = frozenset({Get, Ring, Ack, Dead, Sub, Unsub, Bye, Match, Fetch})
+
+
+def heard(state: State, request: AnyRequest, now_s: float) -> None:
+    """Renew the leases of a request's sender, if its epoch is current.
+
+    Args:
+        now_s: monotonic clock.
+    """
+    leases, client = state.leases, request.client
+    leases.now_s = now_s
+    if state.idle_sessions:
+        for key in (("publisher", client), ("subscriber", client)):
+            if key in state.idle_sessions:
+                state.idle_sessions[key] = state.idle_sessions.pop(key)
+    # Also of those who have no lease: a SUB may create one, and an operator may revive one.
+    if type(request) in _RENEWING:
+        session = state.sessions.get(("subscriber", client))
+        if session is not None and session.epoch == request.epoch:
+            leases.heard_s[client] = now_s
 
 
 def fence(state: State, role: Role, request: AnyRequest) -> Session | Decision:

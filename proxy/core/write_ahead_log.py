@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from .schema import OFFSET_BITS
+from .rows import OFFSET_BITS
 
 HEADER_BYTES: Final = 32
 FRAME_HEADER_BYTES: Final = 24

@@ -6,7 +6,6 @@ from reliable_pubsub.common.core.answers import Full
 from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.common.core.requests import Get, Put
 from reliable_pubsub.common.core.wire import encode_request
-from reliable_pubsub.proxy.core.counts import Durations
 from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.survey import (
     PIECE_READS,
@@ -156,17 +155,6 @@ class TestTheCounts:
         assert dict(proxy.engine.counts.requests) == {Put: 1, Get: 1}
         assert proxy.engine.counts.received_bytes == len(body)
         assert proxy.engine.malformed_count == 1
-
-
-class TestDurations:
-    def test_are_counted_up_to_their_bound_inclusive(self) -> None:
-        durations = Durations((0.1, 1.0))
-
-        for taken_s in (0.05, 0.1, 0.5, 7.0):
-            durations.observe(taken_s)
-
-        assert durations.counts == [2, 1, 1]
-        assert durations.sum_s == 7.65
 
 
 class TestSettingsThatChange:

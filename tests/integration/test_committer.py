@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from reliable_pubsub.proxy import committer as committer_module
-from reliable_pubsub.proxy.committer import Committed, Committer, Failed
+from reliable_pubsub.proxy.committer import Committed, Committer, Durations, Failed
 from reliable_pubsub.proxy.core.outputs import Work
 from reliable_pubsub.proxy.core.records import Record
 from reliable_pubsub.proxy.push import EndpointSettings
@@ -156,3 +156,13 @@ def test_what_an_earlier_commit_made_durable_is_answered_before_a_failure_ends_t
 
     client.answer.assert_called_once()
     server._close()
+
+
+def test_durations_of_commits_are_counted_up_to_their_bound_inclusive() -> None:
+    durations = Durations((0.1, 1.0))
+
+    for taken_s in (0.05, 0.1, 0.5, 7.0):
+        durations.observe(taken_s)
+
+    assert durations.counts == [2, 1, 1]
+    assert durations.sum_s == 7.65
