@@ -256,14 +256,6 @@ class Settings(Struct, frozen=True, kw_only=True):
             extra_json_schema={"unit": "ms"},
         ),
     ] = 10
-    rep_sockets: Annotated[
-        Positive,
-        Meta(
-            le=64,
-            description="without effect since the proxy holds any number of requests; accepted "
-            "so that older files stay valid",
-        ),
-    ] = 32
     topics_max: Annotated[
         Positive,
         Meta(
@@ -357,3 +349,7 @@ SETTINGS: Final = tuple(
     for one in msgspec.structs.fields(Settings)
 )
 BY_NAME: Final[Mapping[str, Setting]] = {setting.name: setting for setting in SETTINGS}
+REMOVED: Final[Mapping[str, str]] = {  # what a file is told that has a setting of an older version
+    "rep_sockets": "this setting was removed, because it has no effect: a proxy holds any number "
+    "of requests at once; remove this line",
+}

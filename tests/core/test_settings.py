@@ -133,7 +133,6 @@ class TestTheTable:
             ("ack_timeout", "nan", "a number above 0"),
             ("send_retries", "-1", "a whole number from 0 to 1,000"),
             ("send_retries", "9" * 5000, "a whole number from 0 to 1,000"),
-            ("rep_sockets", "65", "a whole number from 1 to 64"),
             ("snapshot_interval_ms", "0", "a whole number from 1 to 60,000 (ms)"),
             ("topic_bytes_max", "1000", "a whole number from 1,048,576"),
             ("durability", "Sync", "one of sync, os, snapshot; did you mean 'sync'?"),
@@ -155,12 +154,12 @@ class TestTheTable:
 
     def test_all_wrong_values_are_told_at_once(self) -> None:
         with pytest.raises(ConfigurationError) as caught:
-            resolve({"rep_sockets": 0}, None, {"RELIABLE_PUBSUB_ACK_TIMEOUT": "x"})
+            resolve({"snapshot_interval_ms": 0}, None, {"RELIABLE_PUBSUB_ACK_TIMEOUT": "x"})
 
         told = str(caught.value).splitlines()
         assert [line.split(":")[0] for line in told] == [
             "RELIABLE_PUBSUB_ACK_TIMEOUT",
-            "--rep-sockets",
+            "--snapshot-interval-ms",
         ]
 
     def test_an_unknown_name_on_the_command_line_is_told(self) -> None:
@@ -224,20 +223,26 @@ class TestASettingsFile:
 
 class TestAYamlFileOfTheProxy:
     def test_it_has_the_same_names(self) -> None:
-        document = parse_yaml("durability: os\n\nrep_sockets: 8\n", "proxy.yaml")
+        document = parse_yaml("durability: os\n\nsnapshot_interval_ms: 8\n", "proxy.yaml")
 
         assert settings_from_document(document) == {
             "durability": Resolved("os", "proxy.yaml, line 1"),
-            "rep_sockets": Resolved(8, "proxy.yaml, line 3"),
+            "snapshot_interval_ms": Resolved(8, "proxy.yaml, line 3"),
         }
 
     def test_problems_are_told_with_their_lines(self) -> None:
-        told = yaml_refusal("durability: {os: 1,\n  rep_sockets: 2}\nrep_socket: 8\n")
+        told = yaml_refusal("durability: {os: 1,\n  topics_max: 2}\ntopic_max: 8\n")
 
         assert told.splitlines() == [
             "proxy.yaml, line 1, durability: found a mapping, expected one of sync, os, snapshot",
-            "proxy.yaml, line 3, rep_socket: unknown setting; did you mean 'rep_sockets'?",
+            "proxy.yaml, line 3, topic_max: unknown setting; did you mean 'topics_max'?",
         ]
+
+    def test_a_setting_of_an_older_version_is_refused_with_the_reason(self) -> None:
+        assert yaml_refusal("durability: os\nrep_sockets: 32\n") == (
+            "proxy.yaml, line 2, rep_sockets: this setting was removed, because it has no effect: "
+            "a proxy holds any number of requests at once; remove this line"
+        )
 
     def test_it_is_a_mapping(self) -> None:
         assert "proxy.yaml, line 1: found nothing, expected a mapping" in yaml_refusal("")
