@@ -1,4 +1,4 @@
-"""What waits for the disk: answers, and records that are not written. Bounded (rule R27). Pure."""
+"""What waits for the disk: records, and the answers that report them. Bounded (rule R27). Pure."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from reliable_pubsub.common.core.limits import (
 )
 from reliable_pubsub.common.core.message_base import Role
 
+from .outputs import Work
 from .records import Record
 
 UNWRITTEN_BYTES_MAX: Final = 16 * MIB  # above it puts, and a `snapshot` ACK, wait for the disk
@@ -47,6 +48,9 @@ class Backlog:
     def __init__(self) -> None:
         """Nothing waits."""
         self.answers: deque[HeldAnswer] = deque()
+        self.applied: list[Record] = []  # and not handed to the store
+        self.is_urgent = False  # an answer waits for one of them
+        self._lazy_at_s: float | None = None  # when they are handed over although none does
         self._unwritten: deque[tuple[int, int]] = deque()  # record number, bytes up to it
         self.unwritten_bytes = 0
 
@@ -71,8 +75,24 @@ class Backlog:
         size = 0
         for one in records:
             size += ENTRY_BYTES + len(getattr(one, "body", b""))
+            self.is_urgent = self.is_urgent or one.urgent
+        self.applied.extend(records)
         self._unwritten.append((lsn, size))
         self.unwritten_bytes += size
+
+    def work(self, lsn: int) -> Work:
+        """Hand the applied records over; `lsn` is the number of the last one."""
+        work = Work(self.applied, lsn)
+        self.applied, self.is_urgent = [], False
+        return work
+
+    def is_lazy_due(self, now_s: float, lazy_s: float) -> bool:
+        """Whether records wait, for `lazy_s` since this was asked first."""
+        if not self.applied:
+            self._lazy_at_s = None
+        elif self._lazy_at_s is None:
+            self._lazy_at_s = now_s + lazy_s
+        return self._lazy_at_s is not None and now_s >= self._lazy_at_s
 
     def written(self, lsn: int) -> None:
         """The store has every record up to `lsn`."""
@@ -81,5 +101,6 @@ class Backlog:
 
     def discard(self) -> None:
         """The records will not be written."""
+        self.applied, self.is_urgent = [], False
         self._unwritten.clear()
         self.unwritten_bytes = 0

@@ -61,7 +61,7 @@ from .backlog import Backlog, EngineTiming, HeldAnswer
 from .counts import Counts
 from .groups import topics_due
 from .leases import longest_wait_s
-from .outputs import Answer, Deed, Output, Visible, Work
+from .outputs import Answer, Deed, Output, Visible
 from .pushes import Pushes
 from .qos0 import BecameOfOffer, take_offer
 from .qos0_interest import Wanted
@@ -112,9 +112,6 @@ class Engine:
         self.waiting = WaitingGets()
         self.backlog = Backlog()
         self.outputs: deque[Output] = deque()  # to be carried out in this order
-        self._taken: list[Record] = []  # applied, not yet returned as `Work`
-        self._is_urgent = False  # an answer waits for one of them
-        self._lazy_at_s: float | None = None  # when the others are returned
         self._disk_hangs = False  # since a commit takes longer than answers wait
         self.quotas = Quotas()
         self.quotas.begin(self.state)
@@ -322,11 +319,8 @@ class Engine:
 
     def _apply(self, records: Sequence[Record]) -> None:
         applying.apply(self.state, records)
-        self._taken.extend(records)
         self.backlog.add(records, self.state.lsn)
         for record in records:
-            if record.urgent:
-                self._is_urgent = True
             if isinstance(record, Expired):
                 self.waiting.has_changed(record.subscriber)
             elif isinstance(record, Administered):
@@ -402,8 +396,6 @@ class Engine:
         self.state.interest_version += version
         self.state.storage_full_until_s = now_s + self._setup.settings.storage_retry_s
         self.state.storage_full_why = why
-        self._taken = []
-        self._is_urgent = False
         self.backlog.discard()
         self._answer_all_held(broker.not_stored)
         self.waiting.end_all()
@@ -440,11 +432,7 @@ class Engine:
         if self.state.groups_due:
             for topic in topics_due(self.state, now_s):
                 self.waiting.has_come(topic)
-        if not self._taken:
-            self._lazy_at_s = None
-        elif self._lazy_at_s is None:
-            self._lazy_at_s = now_s + self._timing.lazy_s
-        elif now_s >= self._lazy_at_s:
+        if self.backlog.is_lazy_due(now_s, self._timing.lazy_s):
             self.flush()
         want = self.wanted.changes(self.state)
         if want is not None:
@@ -457,12 +445,12 @@ class Engine:
     def is_turn_due(self) -> bool:
         """Whether `end_turn` has anything to do."""
         pushes_are_due = self.pushes.is_used and self.pushes.is_turn_due
-        return self._is_urgent or bool(self.waiting.due) or pushes_are_due
+        return self.backlog.is_urgent or bool(self.waiting.due) or pushes_are_due
 
     def end_turn(self, *, now_s: float, now_ns: int) -> None:
         """End a turn of the loop: return work that a reply waits for, some pushes, some gets."""
-        if self._is_urgent:
-            self.flush()
+        if self.backlog.is_urgent:
+            self.outputs.append(self.backlog.work(self.state.lsn))
         if self.pushes.is_used:
             self.outputs.extend(self.pushes.turn())
         if self.waiting.due:
@@ -486,10 +474,8 @@ class Engine:
 
     def flush(self) -> None:
         """Return all work, including the cursors that came with a GET."""
-        if self._taken:
-            self.outputs.append(Work(self._taken, self.state.lsn))
-            self._taken = []
-            self._is_urgent = False
+        if self.backlog.applied:
+            self.outputs.append(self.backlog.work(self.state.lsn))
 
     def _answer(self, reply_to: Any, reply: Reply, frames: list[bytes] | None = None) -> None:
         """Answer now; the frames are those of the reply, if it was encoded before."""
