@@ -35,7 +35,7 @@ from reliable_pubsub.common.signals import stop_on_signals
 from reliable_pubsub.common.system import sync_directory
 
 from .check import check_store
-from .last_run import read_last_run
+from .shutdown_marker import read_shutdown_marker
 from .store import MARK_NAME, Store
 from .stored_state import FILE_NAME, open_reader, read_state, reading
 
@@ -108,7 +108,7 @@ def back_up(
 @contextmanager
 def _source(directory: Path) -> Iterator[sqlite3.Connection]:
     """A snapshot of the store, whether its proxy runs or not."""
-    last = read_last_run(directory / MARK_NAME)
+    last = read_shutdown_marker(directory / MARK_NAME)
     try:
         store = Store(directory, last.durability if last else "sync")
     except InUseError:
@@ -136,7 +136,7 @@ def _copy(connection: sqlite3.Connection, file: Path, copied: Callable[[int, int
 
 def _checked(partial: Path, source: Path, checked: Callable[[int], None]) -> BackedUp:
     """Start the copy as a proxy does: that checks everything, and leaves what a start needs."""
-    last = read_last_run(source / MARK_NAME)
+    last = read_shutdown_marker(source / MARK_NAME)
     with closing(Store(partial, last.durability if last else "sync")) as store:
         found = check_store(store.connection, progress=checked)
         with reading():

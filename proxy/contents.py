@@ -21,7 +21,7 @@ from reliable_pubsub.common.core.errors import ConfigurationError
 
 from .check import check_store
 from .core.stored import StoredState, StoredTopic
-from .last_run import read_last_run
+from .shutdown_marker import read_shutdown_marker
 from .store import MARK_NAME, Store
 from .stored_state import FILE_NAME, read_state, reading
 
@@ -59,7 +59,7 @@ def stopped_store(directory: Path) -> Iterator[Store]:
         DamagedError: it cannot be read; nothing was changed.
     """
     require_store(directory)
-    last = read_last_run(directory / MARK_NAME)
+    last = read_shutdown_marker(directory / MARK_NAME)
     with closing(Store(directory, last.durability if last else "sync")) as store:
         yield store
 

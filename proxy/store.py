@@ -30,7 +30,12 @@ from .core.rows import row_crc, statements
 from .core.schema import SCHEMA_VERSION, TABLES
 from .core.storage import StorageFullError
 from .core.write_ahead_log import FRAME_HEADER_BYTES
-from .last_run import LastRun, machine_boot, read_last_run, write_last_run
+from .shutdown_marker import (
+    ShutdownMarker,
+    machine_boot,
+    read_shutdown_marker,
+    write_shutdown_marker,
+)
 from .stored_state import FILE_NAME, UNREADABLE, has_own_schema, open_reader
 from .upgrade import upgrade
 from .wal_check import LogDamage, check_log
@@ -82,7 +87,7 @@ class Store:
         self._lock = FileLock(directory / "lock", what="data directory")
         self.path = directory / FILE_NAME
         self._mark = directory / MARK_NAME
-        self._run = LastRun(durability, machine_boot())
+        self._marker = ShutdownMarker(durability, machine_boot())
         self.promise: Promise = durability  # what an acknowledgement means
         self._log_bytes_max = log_bytes_max
         self.log_held_bytes = 0  # of the log, while another program prevents its reset
@@ -124,7 +129,7 @@ class Store:
         Raises:
             DamagedError: commits cannot be read, and `accept_loss` is off.
         """
-        damage = check_log(self.path, read_last_run(self._mark))
+        damage = check_log(self.path, read_shutdown_marker(self._mark))
         if damage is None or accept_loss or damage.expected:
             return damage
         raise DamagedError(
@@ -152,7 +157,7 @@ class Store:
         if fresh:  # an existing file cannot change it; a full disk would fail
             self.connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         # NORMAL commits without fsync: that survives the death of the process, not power loss.
-        synchronous = "FULL" if self._run.durability == "sync" else "NORMAL"
+        synchronous = "FULL" if self._marker.durability == "sync" else "NORMAL"
         for pragma in (
             "journal_mode = WAL",
             f"synchronous = {synchronous}",
@@ -176,7 +181,7 @@ class Store:
                 f"{RESTORE_A_COPY}"
             )
         _reserve_log(Path(f"{self.path}-wal"))
-        write_last_run(self._mark, self._run)
+        write_shutdown_marker(self._mark, self._marker)
         sync_directory(directory)
         self._topics: dict[int, tuple[str, str]] = {
             topic_id: (topic, log)
@@ -331,15 +336,15 @@ class Store:
 
     def _close_connection(self, connection: sqlite3.Connection) -> None:
         """Record first that the log may be missing: SQLite deletes it after moving it."""
-        moved = replace(self._run, log_moved=True)
+        moved = replace(self._marker, log_moved=True)
         with suppress(*UNREADABLE, StorageFailedError):  # then the log stays, as after a kill
             _, pages, done = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             if pages == done and self._mark.exists():
-                write_last_run(self._mark, moved)
+                write_shutdown_marker(self._mark, moved)
         connection.close()
         if self._mark.exists() and not Path(f"{self.path}-wal").exists():
             with suppress(StorageFailedError):  # SQLite has moved it anyway
-                write_last_run(self._mark, moved)
+                write_shutdown_marker(self._mark, moved)
 
 
 def _reserve_log(path: Path) -> None:

@@ -32,7 +32,7 @@ from .core.write_ahead_log import (
     parse_header,
     parse_index,
 )
-from .last_run import LastRun, machine_boot
+from .shutdown_marker import ShutdownMarker, machine_boot
 
 _CHUNK_BYTES: Final = 1 << 16
 _PAGE_BYTES: Final = 4096  # where nothing says how long a page is
@@ -66,7 +66,7 @@ class _Broken(Struct, frozen=True):
     frames: int = 0  # that were committed, as far as known
 
 
-def check_log(database: Path, last: LastRun | None) -> LogDamage | None:
+def check_log(database: Path, last: ShutdownMarker | None) -> LogDamage | None:
     """Check the log of a store that no process has open; nothing is changed.
 
     Returns:
@@ -97,7 +97,7 @@ def check_log(database: Path, last: LastRun | None) -> LogDamage | None:
             return _describe(file, header, broken, database, expected=expected)
 
 
-def _missing(log: Path, mark: IndexMark | None, last: LastRun | None) -> LogDamage | None:
+def _missing(log: Path, mark: IndexMark | None, last: ShutdownMarker | None) -> LogDamage | None:
     """A running proxy always has a log; one that stops first records that it was moved."""
     needed = bool(mark and mark.frames) if last is None else not last.log_moved
     if not needed:

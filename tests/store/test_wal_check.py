@@ -18,11 +18,11 @@ from reliable_pubsub.proxy.core.write_ahead_log import (
     parse_header,
     parse_index,
 )
-from reliable_pubsub.proxy.last_run import (
-    LastRun,
+from reliable_pubsub.proxy.shutdown_marker import (
+    ShutdownMarker,
     machine_boot,
-    read_last_run,
-    write_last_run,
+    read_shutdown_marker,
+    write_shutdown_marker,
 )
 from reliable_pubsub.proxy.store import MARK_NAME, Store
 from reliable_pubsub.proxy.stored_state import FILE_NAME, read_state
@@ -107,7 +107,7 @@ def without_index(directory: Path) -> None:
 def after_power_loss(directory: Path, durability: Durability = "sync") -> None:
     """The machine was down: the index is as old as the system had last written it, here gone."""
     without_index(directory)
-    write_last_run(directory / MARK_NAME, LastRun(durability, "another boot"))
+    write_shutdown_marker(directory / MARK_NAME, ShutdownMarker(durability, "another boot"))
 
 
 class TestALogThatIsWhole:
@@ -123,7 +123,7 @@ class TestALogThatIsWhole:
         self, killed: Path, tmp_path: Path
     ) -> None:
         kill(tmp_path / "older" / "killed", batches=2)
-        write_last_run(killed / MARK_NAME, LastRun("sync", "another boot"))
+        write_shutdown_marker(killed / MARK_NAME, ShutdownMarker("sync", "another boot"))
         shutil.copy(tmp_path / "older" / "killed" / INDEX_NAME, killed)
 
         assert end_of(killed) == (BATCHES, [])
@@ -157,7 +157,7 @@ class TestALogThatIsWhole:
     def test_stands_nowhere_after_a_clean_stop(self, tmp_path: Path) -> None:
         Store(tmp_path, "sync").close()
 
-        last = read_last_run(tmp_path / MARK_NAME)
+        last = read_shutdown_marker(tmp_path / MARK_NAME)
 
         assert not (tmp_path / LOG_NAME).exists()
         assert last is not None
@@ -301,7 +301,7 @@ def test_a_note_of_the_last_run_that_cannot_be_read_claims_nothing(
 ) -> None:
     (killed / MARK_NAME).write_bytes(content)
 
-    assert read_last_run(killed / MARK_NAME) is None
+    assert read_shutdown_marker(killed / MARK_NAME) is None
     assert end_of(killed) == (BATCHES, [])
 
 

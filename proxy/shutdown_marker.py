@@ -1,4 +1,4 @@
-"""How the last proxy ran in a data directory, which determines how its log may look.
+"""The shutdown marker: how the last proxy ran and ended, so what its log may look like.
 
 One small file, overwritten in place at each start and stop, within one sector, so that it needs no
 space on a full disk.
@@ -22,7 +22,7 @@ _BYTES: Final = 128  # always so long: no write changes the length
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
-class LastRun(Struct, frozen=True):
+class ShutdownMarker(Struct, frozen=True):
     """A proxy that uses, or used, a data directory."""
 
     durability: Durability
@@ -38,18 +38,18 @@ def machine_boot() -> str:
         return ""
 
 
-def read_last_run(path: Path) -> LastRun | None:
+def read_shutdown_marker(path: Path) -> ShutdownMarker | None:
     """Read the marker; None if it is missing, damaged, or of an older version."""
     try:
         content, _, crc = path.read_bytes().rstrip().rpartition(b" ")
         if int(crc, 16) == zlib.crc32(content):
-            return msgspec.json.decode(content, type=LastRun)
+            return msgspec.json.decode(content, type=ShutdownMarker)
     except (OSError, ValueError, msgspec.DecodeError):
         pass
     return None
 
 
-def write_last_run(path: Path, run: LastRun) -> None:
+def write_shutdown_marker(path: Path, run: ShutdownMarker) -> None:
     """Write the marker and sync the file; the directory entry is not synced.
 
     Raises:
