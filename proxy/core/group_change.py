@@ -21,7 +21,7 @@ from reliable_pubsub.common.core.limits import (
     REPLY_BATCHES_MAX,
 )
 
-from .group_letters import GroupLetters
+from .dead_letters import GroupLetters
 from .group_state import (
     Member,
     Run,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from reliable_pubsub.common.core.answers import Busy, Conflict, Duplicate, Gap, PutAck
 from reliable_pubsub.common.core.dead_letter import DEAD_SUFFIX
 from reliable_pubsub.common.core.requests import Put
-from reliable_pubsub.common.core.transaction_messages import Stage
 
 from .appending import topic_for
+from .dead_letters import for_subscribers_only
 from .records import Decision
-from .replies import echo, malformed
+from .replies import echo
 from .sessions import fence
 from .state import State
 from .topic_log import PublisherMark, TopicLog
@@ -107,9 +107,3 @@ def gap(state: State, request: Put, expected: int, mark: PublisherMark | None) -
     )
     reply = Gap(**echo(state, request), expected=expected, text=text)
     return Decision(reply, visible_at=mark.lsn if mark else 0)
-
-
-def for_subscribers_only(state: State, request: Put | Stage) -> Decision:
-    """Refuse a put to a topic of dead letters, which only subscribers make."""
-    text = f"topic {request.topic!r} takes dead letters of subscribers only; put elsewhere"
-    return Decision(malformed(state, text, request))

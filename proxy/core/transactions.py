@@ -30,7 +30,7 @@ from reliable_pubsub.common.core.transaction_messages import (
 )
 
 from .appending import topic_for
-from .publishing import for_subscribers_only
+from .dead_letters import for_subscribers_only
 from .records import Appended, Decision, Record, Staged, TransactionCommitted, Unstaged
 from .replies import decided, echo
 from .sessions import fence, without_session
