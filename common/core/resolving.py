@@ -10,7 +10,8 @@ Nothing here opens a file or looks at the process's environment: both are argume
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -98,9 +99,7 @@ def parse_settings_json(text: str, path: str) -> dict[str, Resolved]:
             `_from_mapping` refuses.
     """
     try:
-        data = json.loads(
-            text, object_pairs_hook=_without_double_keys, parse_constant=_refuse_constant
-        )
+        data = _JSON.decode(text)
     except json.JSONDecodeError as error:
         raise ConfigurationError(
             f"{path}, line {error.lineno}, column {error.colno}: is not JSON: {error.msg}"
@@ -109,7 +108,7 @@ def parse_settings_json(text: str, path: str) -> dict[str, Resolved]:
         raise ConfigurationError(f"{path}: is not JSON as we use it: {error}") from error
     if not isinstance(data, dict):
         raise _not_a_mapping(path, data)
-    return _from_mapping(data, path, {})
+    return _from_mapping(data, path, _key_lines(text, path))
 
 
 def settings_from_document(document: Document) -> dict[str, Resolved]:
@@ -207,14 +206,28 @@ def _parse(setting: Setting, value: object, *, from_text: bool) -> Value | None:
 _SCHEMES: Final = {"endpoint": "", "address": "tcp://"}  # by format: what `host_of` reads besides
 
 
-def _without_double_keys(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-    mapping: dict[str, object] = {}
-    for key, value in pairs:
-        if key in mapping:
-            raise ValueError(f"key {key!r:.60} is given twice")
-        mapping[key] = value
-    return mapping
-
-
 def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is not a number that a setting may have")
+
+
+_JSON: Final = json.JSONDecoder(parse_constant=_refuse_constant)
+_KEY: Final = re.compile(r'[\s,]*("(?:[^"\\]|\\.)*")\s*:\s*')
+
+
+def _key_lines(text: str, path: str) -> dict[str, int]:
+    """The line of each key of a JSON object, which is known to be one.
+
+    Raises:
+        ConfigurationError: a key is given twice.
+    """
+    lines: dict[str, int] = {}
+    at = text.index("{") + 1
+    while (found := _KEY.match(text, at)) is not None:
+        key, line = json.loads(found[1]), text.count("\n", 0, found.start(1)) + 1
+        if key in lines:
+            raise ConfigurationError(
+                f"{path}, line {line}: key {key!r:.60} is given twice, first on line {lines[key]}"
+            )
+        lines[key] = line
+        _, at = _JSON.raw_decode(text, found.end())
+    return lines

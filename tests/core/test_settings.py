@@ -52,7 +52,7 @@ class TestPrecedence:
     def test_the_file_counts_before_the_environment(self) -> None:
         resolved = resolve({"send_retries": None}, self.FILE, self.ENVIRONMENT)
 
-        assert resolved["send_retries"] == Resolved(3, "settings.json")
+        assert resolved["send_retries"] == Resolved(3, "settings.json, line 1")
 
     def test_the_environment_counts_before_the_default(self) -> None:
         resolved = resolve({}, None, self.ENVIRONMENT)
@@ -177,11 +177,11 @@ class TestTheTable:
 
 class TestASettingsFile:
     def test_it_gives_its_values_with_their_origin(self) -> None:
-        text = '{"ack_timeout": 1, "durability": "os"}'
+        text = '{"ack_timeout": 1,\n "durability": "os"}'
 
         assert parse_settings_json(text, "p/settings.json") == {
-            "ack_timeout": Resolved(1.0, "p/settings.json"),
-            "durability": Resolved("os", "p/settings.json"),
+            "ack_timeout": Resolved(1.0, "p/settings.json, line 1"),
+            "durability": Resolved("os", "p/settings.json, line 2"),
         }
 
     @pytest.mark.parametrize(
@@ -191,19 +191,20 @@ class TestASettingsFile:
             ("", "settings.json, line 1, column 1: is not JSON"),
             ("[1]", "settings.json: found a list of 1, expected a mapping of settings"),
             ('{"ack_timeout": NaN}', "NaN is not a number that a setting may have"),
-            ('{"ack_timeout": 1, "ack_timeout": 2}', "key 'ack_timeout' is given twice"),
+            ('{"ack_timeout": 1,\n "ack_timeout": 2}', "settings.json, line 2: key 'ack_timeout' "
+             "is given twice, first on line 1"),
             ("[" * 100_000, "settings.json: is not JSON as we use it"),
             ('{"send_retries": ' + "9" * 5000 + "}", "settings.json: is not JSON as we use it"),
-            ('{"ack-timeout": 1}', "settings.json, ack-timeout: unknown setting; did you mean "
-             "'ack_timeout'?"),
+            ('{"durability":\n"os",\n"ack-timeout": 1}', "settings.json, line 3, ack-timeout: "
+             "unknown setting; did you mean 'ack_timeout'?"),
             ('{"zzz": 1}', "unknown setting; known are ack_timeout, send_retries, "),
-            ('{"ack_timeout": "1"}', "settings.json, ack_timeout: found '1', expected a number "
-             "above 0 to 3,600 (s)"),
+            ('\n{"ack_timeout": "1"}', "settings.json, line 2, ack_timeout: found '1', expected a "
+             "number above 0 to 3,600 (s)"),
             ('{"send_retries": null}', "found nothing, expected a whole number"),
             ('{"data_dir": {}}', "found a mapping, expected the path of a directory"),
         ],
     )  # fmt: skip
-    def test_what_is_wrong_is_told_with_the_file(self, text: str, told: str) -> None:
+    def test_what_is_wrong_is_told_with_file_line_and_key(self, text: str, told: str) -> None:
         assert told in json_refusal(text)
 
     @given(st.text() | st.recursive(

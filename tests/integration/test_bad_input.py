@@ -232,7 +232,7 @@ def test_config_show_tells_each_value_with_its_origin(service: Service) -> None:
         name: (one["value"], one["origin"]) for name, one in json.loads(process.stdout).items()
     }
     assert shown["ack_timeout"] == (7.0, "RELIABLE_PUBSUB_ACK_TIMEOUT")
-    assert shown["send_retries"] == (4, "proxy/settings.json")
+    assert shown["send_retries"] == (4, "proxy/settings.json, line 1")
     assert shown["history_s"] == (90, f"{file}, line 1")
     assert shown["durability"] == ("os", f"{file}, line 2")
     assert shown["data_dir"] == ("proxy-data", "default")

@@ -104,7 +104,7 @@ def test_config_show_says_what_counts_for_the_library(
     _, timeout_s, retries_max, _ = seen(Publisher("c"))
     assert shown["ack_timeout"]["value"] == timeout_s
     assert shown["send_retries"]["value"] == retries_max
-    assert shown["send_retries"]["origin"] == "c/settings.json"
+    assert shown["send_retries"]["origin"] == "c/settings.json, line 1"
 
 
 def test_the_silence_of_pushes_is_a_setting_of_the_library_too(
@@ -138,7 +138,8 @@ def test_a_wrong_setting_is_refused_with_its_origin(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     settings_json(tmp_path, "c", ack_timeout="soon")
-    with pytest.raises(ConfigurationError, match=r"c/settings.json, ack_timeout: found 'soon'"):
+    wrong = r"c/settings.json, line 1, ack_timeout: found 'soon'"
+    with pytest.raises(ConfigurationError, match=wrong):
         kind("c", retry=RetryPolicy())
 
     monkeypatch.setenv("RELIABLE_PUBSUB_SEND_RETRIES", "often")
