@@ -21,6 +21,7 @@ from reliable_pubsub.common.core.pattern import Topics
 from reliable_pubsub.common.core.payload import Codec
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.steps import DELIVERED_S, Wait
+from reliable_pubsub.common.gate import Unpicklable
 from reliable_pubsub.common.world import REAL, World
 
 from .aio_stream import Stream
@@ -38,7 +39,7 @@ from .opening import open_publisher
 from .stream import LingerS
 
 
-class Publisher:
+class Publisher(Unpicklable):
     """Puts messages on topics, each exactly once, across its own crashes and the proxy's.
 
     The calls are those of the blocking `Publisher`, awaited; a proxy that is away does not stop the

@@ -21,7 +21,14 @@ from reliable_pubsub.common.core.pattern import Topics
 from reliable_pubsub.common.core.payload import Codec
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.steps import DELIVERED_S, Wait
-from reliable_pubsub.common.gate import Gate, closing, gated, gated_after_close, sharing
+from reliable_pubsub.common.gate import (
+    Gate,
+    Unpicklable,
+    closing,
+    gated,
+    gated_after_close,
+    sharing,
+)
 from reliable_pubsub.common.world import REAL, World
 
 from .core.combining import WaitingPut, topic_to_put_on
@@ -38,7 +45,7 @@ from .opening import open_publisher
 from .stream import LingerS, Stream, StreamSender
 
 
-class Publisher:
+class Publisher(Unpicklable):
     """Puts messages on topics, each exactly once, across its own crashes and the proxy's.
 
     Threads: calls of several threads wait for each other; puts on one topic that wait are sent in

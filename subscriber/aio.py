@@ -26,6 +26,7 @@ from reliable_pubsub.common.core.names import TopicName
 from reliable_pubsub.common.core.pattern import Pattern, Topics
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.start import Place
+from reliable_pubsub.common.gate import Unpicklable
 from reliable_pubsub.common.world import REAL, World
 
 from .core.fetching import OnLowerQoS
@@ -41,7 +42,7 @@ from .opening import open_subscriber
 from .qos_warning import warn_of_lower_qos
 
 
-class Subscriber:
+class Subscriber(Unpicklable):
     """Receives the messages of topics, each once, across its own crashes and the proxy's.
 
     The calls are those of the blocking `Subscriber`, awaited; a proxy that is away does not stop

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Self
 
 from reliable_pubsub.common.conversing import Shell
-from reliable_pubsub.common.gate import Gate, closing, gated
+from reliable_pubsub.common.gate import Gate, Unpicklable, closing, gated
 from reliable_pubsub.common.opened import Opened
 
 from .core.engine import SubscriberEngine
 
 
-class SubscriberLife:
+class SubscriberLife(Unpicklable):
     """What a `Subscriber` is apart from its calls."""
 
     def __init__(self, client: str, opened: Opened[SubscriberEngine]) -> None:

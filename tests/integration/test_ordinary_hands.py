@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 
-from reliable_pubsub import Message, Publisher, Receipt, Subscriber, UsageError
+from reliable_pubsub import Message, Publisher, Receipt, Subscriber, UsageError, aio
 from tests.interrupting import Interrupter
 
 from .harness import NOWHERE, PATIENCE_S, REPOSITORY, Service, eventually
@@ -330,3 +333,16 @@ def test_alarms_at_any_moment_lose_and_double_nothing(running: Service) -> None:
     assert list(dict.fromkeys(offsets)) == list(range(len(sent)))
     first = {offset: offsets.index(offset) for offset in offsets}
     assert all(one.redelivered for place, one in enumerate(seen) if first[one.offset] != place)
+
+
+@pytest.mark.parametrize("kind", [Publisher, Subscriber, aio.Publisher, aio.Subscriber])
+def test_a_client_that_is_pickled_says_to_make_one_in_each_process(
+    kind: Callable[..., Any],
+) -> None:
+    client = kind("c", endpoint=NOWHERE)
+    try:
+        for duplicate in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(UsageError, match=r"'c' has a socket.* in each process"):
+                duplicate(client)
+    finally:
+        client._opened.close(None)
