@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
+from reliable_pubsub.common.core.transaction_messages import TopicReceipt
 from reliable_pubsub.publisher.client import Publisher
-from reliable_pubsub.publisher.core.outbox import Changes, Outbox
+from reliable_pubsub.publisher.core.outbox import Changes, Encoded, Numbered, Outbox
+from reliable_pubsub.publisher.core.receipt import Receipt
 from reliable_pubsub.publisher.core.repeating import Repeats
 
 from .simulation import Variant
@@ -28,8 +30,17 @@ class _RepeatsAnything(_Numbering):
         super().__init__(outbox)
         self._goes_on = True
 
-    def _next(self, topic: str, repeats: Repeats, count: int) -> int:
-        return super()._next(topic, self._repeats, count)
+    def next_sequence(self, topic: str, count: int = 1, *, repeats: bool = False) -> int:
+        return super().next_sequence(topic, count, repeats=True)
+
+    def _set_pending(
+        self,
+        number: int,
+        batches: Sequence[Encoded | Numbered],
+        note_before: bytes | None = None,
+        repeats: Repeats | None = None,
+    ) -> Changes:
+        return super()._set_pending(number, batches, note_before, self._repeats)
 
 
 class _RepeatsNothing(_Numbering):
@@ -50,10 +61,10 @@ class _KeepsItsTransactions(_Numbering):
 class _FallsBack(_Numbering):
     """The next number is after the last batch that was settled, also an old one."""
 
-    def _reached(self, topic: str, last: int, offset: int | None) -> Changes:
-        known = self.topics[topic]
-        self.topics[topic] = replace(known, last_sequence=0)
-        return super()._reached(topic, last, offset)
+    def settled(self, receipts: Sequence[Receipt | TopicReceipt]) -> Changes:
+        for one in receipts:
+            self.topics[one.topic] = replace(self.topics[one.topic], last_sequence=0)
+        return super().settled(receipts)
 
 
 def _numbering(kind: type[_Numbering]) -> Variant:

@@ -229,7 +229,8 @@ class PublisherEngine:
         """
         session, outbox = self.session, self.outbox
         for _ in range(SESSIONS_BEGUN_MAX):
-            pending = self._pending
+            pending = outbox.pending
+            assert pending is not None
             if not session.connected or not session.met.issuperset(map(topic_of, pending.batches)):
                 yield from session.meet_all(list(map(topic_of, pending.batches)))
                 pending = self._pending  # the comparison may have renumbered it

@@ -83,12 +83,6 @@ class Pending(Struct, frozen=True):
     # The note that counts again if the put is dropped.
     note_before: bytes | None = msgspec.field(default=None, name="plan_before")
 
-    def row(self) -> Changes:
-        """What is written of it."""
-        if self.number:
-            return {_TRANSACTION: _encode(self)}
-        return {_BATCH: _encode(self.batches[0])}
-
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -142,11 +136,8 @@ class Outbox:
             count: of the messages of the batch.
             repeats: they get a note, so this run may have put and numbered them before.
         """
-        return self._next(topic, self._repeats if repeats else _NO_REPEATS, count)
-
-    def _next(self, topic: str, repeats: Repeats, count: int) -> int:
-        known = self.topics[topic].last_sequence + 1
-        return (repeats.first(topic, count) or known) if repeats.of else known
+        again = self._repeats.first(topic, count) if repeats else None
+        return again or self.topics[topic].last_sequence + 1
 
     def number(
         self, batches: Sequence[Encoded], note: bytes | None = None, *, transaction: bool = False
@@ -160,7 +151,7 @@ class Outbox:
         """
         assert self.pending is None, "one at a time"
         if note is None and not transaction:
-            return self._set_pending(0, batches, None, _NO_REPEATS).row()
+            return self._set_pending(0, batches)
         number = 0
         repeats = self._repeats if note is not None else _NO_REPEATS
         if transaction:
@@ -169,33 +160,40 @@ class Outbox:
             number = again or self.transactions + 1
             repeats = repeats if again else _NO_REPEATS
         before = None if note is None else self.note
-        pending = self._set_pending(number, batches, before, repeats)
-        changes = pending.row()
-        if note is not None:
-            changes |= self.write_note(note)
-            if number:
-                changes |= self._passed(TRANSACTIONS, number)
-            for batch in pending.batches:
-                changes |= self._passed(batch.topic, batch.first_sequence)
+        changes = self._set_pending(number, batches, before, repeats)
+        return changes if note is None else changes | self._noted(note)
+
+    def _noted(self, note: bytes) -> Changes:
+        """Write the note of the pending put: the run has reached its numbers."""
+        pending = self.pending
+        assert pending is not None
+        changes = self.write_note(note)
+        if pending.number:
+            changes |= self._passed(TRANSACTIONS, pending.number)
+        for batch in pending.batches:
+            changes |= self._passed(batch.topic, batch.first_sequence)
         return changes
 
     def _set_pending(
         self,
         number: int,
         batches: Sequence[Encoded | Numbered],
-        note_before: bytes | None,
-        repeats: Repeats,
-    ) -> Pending:
+        note_before: bytes | None = None,
+        repeats: Repeats = _NO_REPEATS,
+    ) -> Changes:
+        """Number the batches of a transaction, or one batch; return what is written of it."""
         nexts: dict[str, int] = {}
         numbered = []
         own_note = None if number else note_before
         for batch in batches:
             topic, count = batch.topic, batch.count
-            first = nexts.get(topic) or self._next(topic, repeats, count)
+            first = nexts.get(topic) or self.topics[topic].last_sequence + 1
+            if repeats.of and topic not in nexts:
+                first = repeats.first(topic, count) or first
             nexts[topic] = first + count
             numbered.append(Numbered(topic, first, count, batch.crc, batch.body, own_note))
         self.pending = Pending(number, tuple(numbered), note_before)
-        return self.pending
+        return {_TRANSACTION: _encode(self.pending)} if number else {_BATCH: _encode(numbered[0])}
 
     def write_note(self, note: bytes) -> Changes:
         self.note = note
@@ -293,8 +291,8 @@ class Outbox:
         old = self.pending
         assert old is not None
         number = max(old.number, last + 1)
-        pending = self._set_pending(number, old.batches, old.note_before, _NO_REPEATS)
-        return {**pending.row(), **self._set_repeats(_NO_REPEATS)}
+        changes = self._set_pending(number, old.batches, old.note_before)
+        return changes | self._set_repeats(_NO_REPEATS)
 
     def differs(self, position: TopicPosition) -> bool:
         """Whether our numbering in a topic and the proxy's contradict each other."""
@@ -357,7 +355,7 @@ class Outbox:
             return {}
         batch = replace(batch, first_sequence=theirs.last_sequence + 1)
         self.pending = replace(pending, batches=(batch,))
-        return self.pending.row()
+        return {_BATCH: _encode(batch)}
 
     def _may_repeat(self, topic: str) -> bool:
         """Whether the proxy's messages above our state may be the next ones of the run."""
