@@ -146,11 +146,10 @@ class Publisher(Unpicklable):
         batch = self._payloads.batch(
             Publisher.put, topic, payload, codec, key, headers, event_time_ns
         )
-        if not (wait == "stored" and acknowledged_by is None and timeout_s is None):
-            check_wait(wait, acknowledged_by, timeout_s, qos)
+        if wait == "stored" and acknowledged_by is None and timeout_s is None:
+            return await self._put(topic, batch, qos)
+        check_wait(wait, acknowledged_by, timeout_s, qos)
         receipt = await self._put(topic, batch, qos)
-        if wait == "stored":
-            return receipt
         delivery = await self.wait_delivered(
             receipt,
             acknowledged_by="all" if acknowledged_by is None else acknowledged_by,

@@ -199,11 +199,11 @@ class Publisher(Unpicklable):
         batch = self._payloads.batch(
             Publisher.put, topic, payload, codec, key, headers, event_time_ns
         )
-        if not (wait == "stored" and acknowledged_by is None and timeout_s is None):
-            check_wait(wait, acknowledged_by, timeout_s, qos)
-        receipt = self._put(WaitingPut(topic_to_put_on(topic), batch, qos))
-        if wait == "stored":
-            return receipt
+        put = WaitingPut(topic_to_put_on(topic), batch, qos)
+        if wait == "stored" and acknowledged_by is None and timeout_s is None:
+            return self._put(put)
+        check_wait(wait, acknowledged_by, timeout_s, qos)
+        receipt = self._put(put)
         delivery = self.wait_delivered(
             receipt,
             acknowledged_by="all" if acknowledged_by is None else acknowledged_by,
