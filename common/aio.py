@@ -1,4 +1,4 @@
-"""Carries out conversations, and awaits: the shell of the asyncio clients, and their gate.
+"""Carries out conversations, and awaits: the shell of the asyncio clients, their gate and base.
 
 The gate keeps rule R25, as that of the blocking clients does (`gate.py`): a call ends properly if
 it returns or raises an error of this package. Every other exit, a cancellation above all, counts as
@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, assert_never
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, assert_never
 
 from .core.arguments import checked
 from .core.conversation import Conversation, Effect, Exchange, Listen, Pause, Reopen, Save
 from .core.errors import PubSubError, UsageError
 from .core.retry import Transport
 from .gate import Lives
+from .opened import Client, E, Opened
 from .state_file import ClientState
 from .transport import DataLink, ReqTransport
 
@@ -236,3 +237,20 @@ def gated(method: Method[S, P, T]) -> Method[S, P, T]:
 def closing(method: Method[S, P, T]) -> Method[S, P, T]:
     """Decorate a call that releases what a client holds; it may be repeated."""
     return _through_the_gate(method, closes=True)
+
+
+class AioClient(Client[E]):
+    """A client whose calls are awaited."""
+
+    def __init__(self, client: str, opened: Opened[E], *, waits: bool) -> None:
+        """See `Client`; `waits` as in `AioGate`."""
+        self._run = AioShell(opened.asker.transport, opened.state).run
+        self._gate = AioGate(f"{opened.role} {client!r}", self._begin_again, waits=waits)
+        super().__init__(client, opened)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    @closing
+    async def _close(self, error: BaseException | None) -> None:
+        self._free(error)

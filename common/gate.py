@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import wraps
 from types import CodeType
-from typing import Any, Concatenate, Final, NoReturn, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, Final, NoReturn, ParamSpec, Protocol, TypeVar
 
 from .core.arguments import checked
 from .core.errors import ForkedError, PubSubError, UsageError
@@ -121,18 +121,6 @@ class Lives:
                 f"{what} ended when a call of {self.what} was broken off by an exception that was "
                 "not ours; nothing more of it is sent. Begin another one"
             )
-
-
-class Unpicklable:
-    """A client, as it belongs to the process that has made it."""
-
-    _gate: Any
-
-    def __reduce__(self) -> NoReturn:
-        raise UsageError(
-            f"{self._gate.what} has a socket and a locked state, which belong to this process: it "
-            "cannot be pickled, nor copied. Make a client in each process, with an id of its own"
-        )
 
 
 _lives: weakref.WeakSet[Lives] = weakref.WeakSet()

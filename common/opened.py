@@ -1,17 +1,19 @@
-"""`Opened`: what a client is made of, whether it blocks or awaits."""
+"""`Opened`: what a client is made of. `Client` and `BlockingClient`: what is around it in each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, Self, TypeVar
 
 from msgspec.structs import replace
 
 from .asking import Asker
-from .core.errors import InDoubtError
+from .conversing import Shell
+from .core.errors import InDoubtError, UsageError
 from .core.message_base import Role
 from .core.recorder import Recorder
+from .gate import Gate, closing
 from .state_file import ClientState, MemoryState, StateFile
 
 
@@ -39,7 +41,7 @@ class Opened(Generic[E]):
         self.state = state
         self.asker = asker
         self.engine = engine
-        self._role = role
+        self.role = role
         self._begin()
 
     @property
@@ -80,7 +82,7 @@ class Opened(Generic[E]):
             free(None)
 
     def _begin(self) -> None:
-        self.recorder.begin(self._role, remembers=self.remembers)
+        self.recorder.begin(self.role, remembers=self.remembers)
 
     def close(self, error: BaseException | None) -> None:
         """Close sockets and state; it may be repeated if it was interrupted.
@@ -92,3 +94,52 @@ class Opened(Generic[E]):
         self.engine.close()
         self.state.close()
         self.recorder.end(error)
+
+
+class Client(Generic[E]):
+    """A client around its engine, whether it blocks or awaits. It belongs to its process."""
+
+    _gate: Any  # of calls that block, or that are awaited
+
+    def __init__(self, client: str, opened: Opened[E]) -> None:
+        """Take what was opened, which is closed here; the gate exists."""
+        self.client = client
+        self._opened = opened
+        self._engine = opened.engine
+        opened.may_be_taken(self._make_way)
+
+    def _make_way(self) -> bool:
+        """Close for another client of this process, unless a call is open."""
+        is_closed: bool = self._gate.replace(lambda: self._free(None))
+        return is_closed
+
+    def _begin_again(self) -> None:
+        """Reset to the stored state, after an interrupted call."""
+        self._opened.begin_again()
+
+    def _free(self, error: BaseException | None) -> None:
+        self._gate.closed = True  # now it can only be closed, again if that is interrupted
+        self._opened.close(error)
+
+    def __reduce__(self) -> NoReturn:
+        raise UsageError(
+            f"{self._gate.what} has a socket and a locked state, which belong to this process: it "
+            "cannot be pickled, nor copied. Make a client in each process, with an id of its own"
+        )
+
+
+class BlockingClient(Client[E]):
+    """A client whose calls block."""
+
+    def __init__(self, client: str, opened: Opened[E], *, threads: bool) -> None:
+        """See `Client`; `threads` as in `Gate`."""
+        self._run = Shell(opened.asker.transport, opened.asker.clock, opened.state).run
+        self._gate = Gate(f"{opened.role} {client!r}", self._begin_again, threads=threads)
+        super().__init__(client, opened)
+
+    def __enter__(self) -> Self:
+        return self
+
+    @closing
+    def _close(self, error: BaseException | None) -> None:
+        self._free(error)

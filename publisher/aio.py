@@ -10,7 +10,7 @@ from typing import Never, Unpack, overload
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.aio import AioGate, AioShell, closing, gated
+from reliable_pubsub.common.aio import AioClient, gated
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.arguments import Seconds, checked
 from reliable_pubsub.common.core.batch import Batch, EventTimeNs
@@ -21,13 +21,13 @@ from reliable_pubsub.common.core.pattern import Topics
 from reliable_pubsub.common.core.payload import Codec
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.steps import DELIVERED_S, Wait
-from reliable_pubsub.common.gate import Unpicklable
 from reliable_pubsub.common.world import REAL, World
 
 from .aio_stream import Stream
 from .core import transaction
 from .core.combining import WaitingPut, topic_to_put_on
 from .core.delivery import AcknowledgedBy, DeliveryS, DeliveryWait, check_wait
+from .core.engine import PublisherEngine
 from .core.interests import EVERY_S, EVERY_TOPIC, EveryS, InterestWatch
 from .core.offering import Interest, OfferCounts
 from .core.outbox import Encoded, Numbered, Pending
@@ -39,7 +39,7 @@ from .opening import open_publisher
 from .stream import LingerS
 
 
-class Publisher(Unpicklable):
+class Publisher(AioClient[PublisherEngine]):
     """Puts messages on topics, each exactly once, across its own crashes and the proxy's.
 
     The calls are those of the blocking `Publisher`, awaited; a proxy that is away does not stop the
@@ -64,10 +64,12 @@ class Publisher(Unpicklable):
         _world: World | None = None,
     ) -> None:
         """Lock and read the state; see the blocking `Publisher` for arguments and errors."""
-        self.client = names.client_id(client)
+        client = names.client_id(client)
         self._payloads = Payloads(codecs)
-        self._opened = open_publisher(
-            self.client,
+        self._waiting: list[WaitingPut] = []
+        self._stream: Stream | None = None
+        opened = open_publisher(
+            client,
             endpoint,
             state_dir,
             retry,
@@ -77,21 +79,13 @@ class Publisher(Unpicklable):
             journal=journal,
             world=_world or REAL,
         )
-        self._engine, asker = self._opened.engine, self._opened.asker
-        self._outbox = self._engine.outbox
-        self._run = AioShell(asker.transport, self._opened.state).run
-        self._waiting: list[WaitingPut] = []
-        self._stream: Stream | None = None
-        self._gate = AioGate(f"publisher {self.client!r}", self._begin_again, waits=True)
-        self._opened.may_be_taken(lambda: self._gate.replace(lambda: self._free(None)))
+        self._outbox = opened.engine.outbox
+        super().__init__(client, opened, waits=True)
 
     def _begin_again(self) -> None:
         """Reset to the stored state, after an interrupted call."""
         self._stream = None
-        self._opened.begin_again()
-
-    async def __aenter__(self) -> Publisher:
-        return self
+        super()._begin_again()
 
     async def __aexit__(
         self,
@@ -104,14 +98,6 @@ class Publisher(Unpicklable):
     async def close(self) -> None:
         """Close the socket and the state. A batch in doubt stays in the state."""
         await self._close(None)
-
-    @closing
-    async def _close(self, error: BaseException | None) -> None:
-        self._free(error)
-
-    def _free(self, error: BaseException | None) -> None:
-        self._gate.closed = True
-        self._opened.close(error)
 
     @overload
     async def put(

@@ -21,18 +21,13 @@ from reliable_pubsub.common.core.pattern import Topics
 from reliable_pubsub.common.core.payload import Codec
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.steps import DELIVERED_S, Wait
-from reliable_pubsub.common.gate import (
-    Gate,
-    Unpicklable,
-    closing,
-    gated,
-    gated_after_close,
-    sharing,
-)
+from reliable_pubsub.common.gate import gated, gated_after_close, sharing
+from reliable_pubsub.common.opened import BlockingClient
 from reliable_pubsub.common.world import REAL, World
 
 from .core.combining import WaitingPut, topic_to_put_on
 from .core.delivery import AcknowledgedBy, DeliveryS, DeliveryWait, check_wait
+from .core.engine import PublisherEngine
 from .core.interests import EVERY_S, EVERY_TOPIC, EveryS, InterestWatch
 from .core.offering import Interest, OfferCounts
 from .core.outbox import Encoded, Numbered, Pending
@@ -45,7 +40,7 @@ from .opening import open_publisher
 from .stream import LingerS, Stream, StreamSender
 
 
-class Publisher(Unpicklable):
+class Publisher(BlockingClient[PublisherEngine]):
     """Puts messages on topics, each exactly once, across its own crashes and the proxy's.
 
     Threads: calls of several threads wait for each other; puts on one topic that wait are sent in
@@ -94,10 +89,11 @@ class Publisher(Unpicklable):
             ConfigurationError: a setting is wrong, an endpoint leaves this machine, or the journal
                 cannot be opened.
         """
-        self.client = names.client_id(client)
+        client = names.client_id(client)
         self._payloads = Payloads(codecs)
-        self._opened = open_publisher(
-            self.client,
+        self._sender: StreamSender | None = None
+        opened = open_publisher(
+            client,
             endpoint,
             state_dir,
             retry,
@@ -107,25 +103,18 @@ class Publisher(Unpicklable):
             journal=journal,
             world=_world or REAL,
         )
-        self._engine, asker = self._opened.engine, self._opened.asker
-        self.outbox = self._engine.outbox
-        self._run = Shell(asker.transport, asker.clock, self._opened.state).run
-        self._sender: StreamSender | None = None
-        self._gate = Gate(f"publisher {self.client!r}", self._begin_again, threads=True)
-        self._opened.may_be_taken(self._make_way)
+        self.outbox = opened.engine.outbox
+        super().__init__(client, opened, threads=True)
 
     def _make_way(self) -> bool:
         """Close for another client of this process, unless a call or a stream is open."""
         idle = self._sender is None or self._sender.is_idle
-        return idle and self._gate.replace(lambda: self._end(None))
+        return idle and super()._make_way()
 
     def _begin_again(self) -> None:
         """Reset to the stored state, after an interrupted call."""
         self._sender = None
-        self._opened.begin_again()
-
-    def __enter__(self) -> Publisher:
-        return self
+        super()._begin_again()
 
     def __exit__(
         self,
@@ -133,19 +122,11 @@ class Publisher(Unpicklable):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._free(error)
+        self._close(error)
 
     def close(self) -> None:
         """Close the socket and the state. A batch in doubt stays in the state."""
-        self._free(None)
-
-    @closing
-    def _free(self, error: BaseException | None) -> None:
-        self._end(error)
-
-    def _end(self, error: BaseException | None) -> None:
-        self._gate.closed = True  # now it can only be closed, again if that is interrupted
-        self._opened.close(error)
+        self._close(None)
 
     @overload
     def put(self, topic: TopicName, payload: Payload, **more: Unpack[PutOptions]) -> Receipt: ...

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from reliable_pubsub.common.aio import AioGate, AioShell, closing, gated
+from reliable_pubsub.common.aio import AioClient, closing, gated
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.arguments import Seconds, checked, when_refused
 from reliable_pubsub.common.core.batch import Message
@@ -26,9 +26,9 @@ from reliable_pubsub.common.core.names import TopicName
 from reliable_pubsub.common.core.pattern import Pattern, Topics
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.start import Place
-from reliable_pubsub.common.gate import Unpicklable
 from reliable_pubsub.common.world import REAL, World
 
+from .core.engine import SubscriberEngine
 from .core.fetching import OnLowerQoS
 from .core.handlers import AioHandles, Handlers, OnFailure, PauseS
 from .core.pull_timer import PushCounts, PushTiming
@@ -42,7 +42,7 @@ from .opening import open_subscriber
 from .qos_warning import warn_of_lower_qos
 
 
-class Subscriber(Unpicklable):
+class Subscriber(AioClient[SubscriberEngine]):
     """Receives the messages of topics, each once, across its own crashes and the proxy's.
 
     The calls are those of the blocking `Subscriber`, awaited; a proxy that is away does not stop
@@ -69,9 +69,9 @@ class Subscriber(Unpicklable):
         _world: World | None = None,
     ) -> None:
         """Lock and read the state; see the blocking `Subscriber` for arguments and errors."""
-        self.client = names.client_id(client)
-        self._opened = open_subscriber(
-            self.client,
+        client = names.client_id(client)
+        opened = open_subscriber(
+            client,
             endpoint,
             state_dir,
             retry,
@@ -84,15 +84,9 @@ class Subscriber(Unpicklable):
             push_via=push_via,
             world=_world or REAL,
         )
-        self._engine, asker = self._opened.engine, self._opened.asker
-        self._inbox = self._engine.session.inbox
+        self._inbox = opened.engine.session.inbox
         self._handlers = Handlers()
-        self._run = AioShell(asker.transport, self._opened.state).run
-        self._gate = AioGate(f"subscriber {self.client!r}", self._opened.begin_again, waits=False)
-        self._opened.may_be_taken(lambda: self._gate.replace(lambda: self._free(None)))
-
-    async def __aenter__(self) -> Subscriber:
-        return self
+        super().__init__(client, opened, waits=False)
 
     async def __aexit__(
         self,
@@ -122,14 +116,6 @@ class Subscriber(Unpicklable):
     async def abandon(self) -> None:
         """Close socket and state without acknowledging the messages in hand: redelivered later."""
         await self._close(None)
-
-    @closing
-    async def _close(self, error: BaseException | None) -> None:
-        self._free(error)
-
-    def _free(self, error: BaseException | None) -> None:
-        self._gate.closed = True
-        self._opened.close(error)
 
     @gated
     async def subscribe(

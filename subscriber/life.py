@@ -1,38 +1,20 @@
-"""The life of a blocking subscriber: its gate, a new begin after an interrupted call, its end."""
+"""The life of a blocking subscriber: how it connects, and how it ends."""
 
 from __future__ import annotations
 
-from typing import Self
-
-from reliable_pubsub.common.conversing import Shell
-from reliable_pubsub.common.gate import Gate, Unpicklable, closing, gated
-from reliable_pubsub.common.opened import Opened
+from reliable_pubsub.common.gate import closing, gated
+from reliable_pubsub.common.opened import BlockingClient, Opened
 
 from .core.engine import SubscriberEngine
 
 
-class SubscriberLife(Unpicklable):
+class SubscriberLife(BlockingClient[SubscriberEngine]):
     """What a `Subscriber` is apart from its calls."""
 
     def __init__(self, client: str, opened: Opened[SubscriberEngine]) -> None:
         """Begin with what was opened, which is closed here."""
-        self.client = client
-        self._opened = opened
-        self._engine, asker = opened.engine, opened.asker
-        self.inbox = self._engine.session.inbox
-        self._run = Shell(asker.transport, asker.clock, opened.state).run
-        self._gate = Gate(f"subscriber {client!r}", self._begin_again, threads=False)
-        opened.may_be_taken(lambda: self._gate.replace(lambda: self._free(None)))
-
-    def _begin_again(self) -> None:
-        """Reset to the stored state, after a call that was interrupted by a foreign exception.
-
-        Messages in hand are not acknowledged: they are redelivered, marked.
-        """
-        self._opened.begin_again()
-
-    def __enter__(self) -> Self:
-        return self
+        self.inbox = opened.engine.session.inbox
+        super().__init__(client, opened, threads=False)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if kind is None:
@@ -66,11 +48,3 @@ class SubscriberLife(Unpicklable):
     def abandon(self) -> None:
         """Close socket and state without acknowledging the messages in hand: redelivered later."""
         self._close(None)
-
-    @closing
-    def _close(self, error: BaseException | None) -> None:
-        self._free(error)
-
-    def _free(self, error: BaseException | None) -> None:
-        self._gate.closed = True  # now it can only be closed, again if that is interrupted
-        self._opened.close(error)
