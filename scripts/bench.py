@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -11,97 +11,65 @@ import click
 import msgspec
 from msgspec import Struct
 from rich.console import Console
-from rich.progress import Progress
 
-from .bench_groups import STEPS_PER_ROUND as GROUP_STEPS
-from .bench_groups import group_rows
 from .bench_levels import level_rows, puts_of_tasks, shared_puts
 from .bench_operating import operating_rows
-from .bench_patterns import STEPS_PER_ROUND as PATTERN_STEPS
-from .bench_patterns import pattern_rows
 from .bench_peers import peers
 from .bench_profile import profile
 from .bench_push import push_rows
-from .bench_scale import STEPS, scale_rows
-from .bench_security import STEPS_PER_ROUND, security_rows
+from .bench_reading import group_rows, pattern_rows
+from .bench_scale import scale_rows
+from .bench_security import security_rows
 from .measuring import Row, show
 
 
-def pipeline(rounds: int, tick: Callable[[], None]) -> list[Row]:
+def pipeline(rounds: int) -> list[Row]:
     """The part of the pipeline; Spark is loaded only for it."""
     from .bench_pipeline import pipeline_rows
 
-    return pipeline_rows(rounds, tick)
+    return pipeline_rows(rounds)
 
 
-def store(rounds: int, tick: Callable[[], None]) -> list[Row]:
+def store(rounds: int) -> list[Row]:
     """The part of the stores; psycopg is loaded only for it."""
     from .bench_store import store_rows
 
-    return store_rows(rounds, MILLION, tick)
-
-
-Tick = Callable[[], None]
+    return store_rows(rounds, MILLION)
 
 
 class Part(Struct, frozen=True):
-    """A subcommand that measures rows; both functions take the rounds."""
+    """A subcommand that measures rows."""
 
-    steps: Callable[[int], int]
-    rows: Callable[[int, Tick], list[Row]]
+    rows: Callable[[int], list[Row]]  # takes the rounds
     help: str = ""  # of the subcommand, unless it is defined for itself
 
 
 MILLION: Final = 1_000_000  # messages
 PARTS: Final = {
-    "scale": Part(
-        lambda _: STEPS,
-        lambda rounds, tick: scale_rows(rounds, MILLION, MILLION, 1.0, tick),
-    ),
+    "scale": Part(lambda rounds: scale_rows(rounds, MILLION, MILLION, 1.0)),
     "threads": Part(
-        lambda rounds: 2 * rounds,
-        lambda rounds, tick: [shared_puts(rounds, tick), puts_of_tasks(rounds, tick)],
+        lambda rounds: [shared_puts(rounds), puts_of_tasks(rounds)],
         "Eight threads, and 100 tasks of asyncio, with one publisher against one thread.",
     ),
-    "push": Part(
-        lambda _: 2,
-        lambda _, tick: push_rows(tick),
-        "Bytes of a fan-out, and interest under zapping.",
-    ),
+    "push": Part(lambda _: push_rows(), "Bytes of a fan-out, and interest under zapping."),
     "levels": Part(
-        lambda rounds: 2 * rounds + 1,
-        lambda rounds, tick: level_rows(rounds, MILLION, tick),
+        lambda rounds: level_rows(rounds, MILLION),
         "QoS 0, 1 and 2 against each other, and replay against live.",
     ),
-    "groups": Part(
-        lambda rounds: GROUP_STEPS * rounds,
-        group_rows,
-        "A group against a plain subscription.",
-    ),
-    "patterns": Part(
-        lambda rounds: PATTERN_STEPS * rounds,
-        pattern_rows,
-        "A pattern over 1,000 topics against one topic.",
-    ),
+    "groups": Part(group_rows, "A group against a plain subscription."),
+    "patterns": Part(pattern_rows, "A pattern over 1,000 topics against one topic."),
     "security": Part(
-        lambda rounds: STEPS_PER_ROUND * rounds,
         security_rows,
         "A handshake, and puts of 100 bytes and 100 KB, with keys and rights against without.",
     ),
     "store": Part(
-        lambda rounds: 2 * rounds + 3,
-        store,
-        "PostgreSQL beside SQLite: puts, a takeover, a restart with a million messages.",
+        store, "PostgreSQL beside SQLite: puts, a takeover, a restart with a million messages."
     ),
     "operating": Part(
-        lambda rounds: rounds + 4,
         operating_rows,
         "Puts beside scrapes with 10,000 subscriptions, and a stop with 10,000 connections.",
     ),
-    "pipeline": Part(
-        lambda rounds: rounds + 2,
-        pipeline,
-    ),
+    "pipeline": Part(pipeline),
 }
 
 
@@ -123,16 +91,13 @@ def main() -> None:
     """
 
 
-def measured(
-    parts: Sequence[tuple[str, int, Callable[[Tick], list[Row]]]], *, as_json: bool
-) -> None:
-    """Measure parts (name, steps of the bar, what gives the rows), show the table, and exit."""
+def measured(parts: Mapping[str, Callable[[], list[Row]]], *, as_json: bool) -> None:
+    """Measure parts, show the table, and exit."""
     rows: list[Row] = []
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("measuring", total=sum(steps for _, steps, _ in parts))
-        for name, _, measure in parts:
-            progress.update(task, description=name)
-            rows += measure(lambda: progress.advance(task))
+    with Console(stderr=True).status("") as status:
+        for name, measure in parts.items():
+            status.update(f"measuring: {name}")
+            rows += measure()
     if as_json:
         click.echo(msgspec.json.encode(rows).decode())
     else:
@@ -151,10 +116,7 @@ def add_parts(command: str, names: Sequence[str], text: str) -> None:
     @ROUNDS
     @JSON
     def measure(rounds: int, as_json: bool) -> None:
-        parts = [
-            (name, PARTS[name].steps(rounds), partial(PARTS[name].rows, rounds)) for name in names
-        ]
-        measured(parts, as_json=as_json)
+        measured({name: partial(PARTS[name].rows, rounds) for name in names}, as_json=as_json)
 
 
 @main.command()
@@ -170,8 +132,8 @@ def scale(rounds: int, stored: int, streamed: int, share: float, as_json: bool) 
     while messages pass, a gibibyte of history, and a restart. The long form: --stored 30000000
     --streamed 100000000, for which 4 GiB of disk and half an hour are needed.
     """
-    parts = [("scale", STEPS, lambda tick: scale_rows(rounds, stored, streamed, share, tick))]
-    measured(parts, as_json=as_json)
+    rows = partial(scale_rows, rounds, stored, streamed, share)
+    measured({"scale": rows}, as_json=as_json)
 
 
 def _counts(_context: click.Context, _option: click.Parameter, text: str) -> list[int]:
@@ -203,14 +165,12 @@ def on_spark(rounds: int, workers: list[int], messages: int, as_json: bool) -> N
     3 minutes for each number of workers. The long form: --workers 1,2 --messages 20000000
     --rounds 1, for which some 20 GiB of disk are needed.
     """
-    if not workers:
-        steps, rows = PARTS["pipeline"].steps(rounds), partial(pipeline, rounds)
-    else:
-        from .bench_cluster import cluster_rows, steps_of
+    rows = partial(pipeline, rounds)
+    if workers:
+        from .bench_cluster import cluster_rows
 
-        steps = steps_of(rounds, workers)
         rows = partial(cluster_rows, rounds, workers, messages)
-    measured([("pipeline", steps, rows)], as_json=as_json)
+    measured({"pipeline": rows}, as_json=as_json)
 
 
 main.add_command(peers)

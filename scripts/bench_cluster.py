@@ -12,7 +12,7 @@ import statistics
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
@@ -20,14 +20,24 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from reliable_pubsub import Publisher
 from reliable_pubsub.common.core.limits import GIB, MIB
 from reliable_pubsub.lab.child_process import ChildProcess
 from reliable_pubsub.pipeline.archive import archived_files
 from reliable_pubsub.pipeline.data_source import FORMAT
 from reliable_pubsub.pipeline.sessions import open_session, start_java
 
-from .measuring import PAYLOAD, ROOT, Proxy, Row, child, compared, cpu_s, folder, processes_below
+from .measuring import (
+    PAYLOAD,
+    ROOT,
+    Proxy,
+    Row,
+    child,
+    compared,
+    cpu_s,
+    fill,
+    folder,
+    processes_below,
+)
 from .measuring import proxy as a_proxy
 from .spark_cluster import cluster
 
@@ -49,14 +59,7 @@ class Figures(Struct, frozen=True):
     source_cpu_s: float = 0.0
 
 
-def steps_of(rounds: int, workers: Sequence[int]) -> int:
-    """How often a pass tells that it is further."""
-    return 3 * rounds * len(workers)
-
-
-def cluster_rows(
-    rounds: int, workers: Sequence[int], messages: int, tick: Callable[[], None]
-) -> list[Row]:
+def cluster_rows(rounds: int, workers: Sequence[int], messages: int) -> list[Row]:
     """Passes with each number of workers in turn; each more than the first beside the first."""
     passes: dict[int, list[Figures]] = defaultdict(list)
     with folder() as work:
@@ -66,7 +69,7 @@ def cluster_rows(
                 file.write(PAYLOAD + b"\n")
         for _ in range(rounds):
             for count in workers:
-                passes[count].append(one_pass(count, messages, rows, tick))
+                passes[count].append(one_pass(count, messages, rows))
     return [row for count in workers for row in rows_of(count, passes, messages)]
 
 
@@ -99,13 +102,13 @@ def rows_of(count: int, passes: Mapping[int, Sequence[Figures]], messages: int) 
     return shown
 
 
-def one_pass(count: int, messages: int, rows: Path, tick: Callable[[], None]) -> Figures:
+def one_pass(count: int, messages: int, rows: Path) -> Figures:
     """A fresh proxy and a fresh cluster: each job once, then source and sink."""
     # Of each topic the proxy keeps all of it.
     settings = f"history_bytes: {max(GIB, 2 * messages * len(PAYLOAD))}\n"
     with folder() as work, a_proxy(settings) as running:
-        fill(running, messages)
-        tick()
+        for topic in TOPICS:
+            fill(running, messages // len(TOPICS), BATCH, topic)
         with cluster(work, count, environment=SPARK) as spark:
             archive = work / "archive"
             jobs = Jobs(work, running, spark.master)
@@ -115,26 +118,15 @@ def one_pass(count: int, messages: int, rows: Path, tick: Callable[[], None]) ->
             jobs.run("audit", "--archive", str(archive))
             topics = (word for topic in TOPICS for word in ("--topic", topic))
             jobs.run("replay", *topics, "--to", "{topic}-again", "--archive", str(archive))
-            tick()
             endpoints = running.publishers, running.subscribers
             connected = (spark.master, *endpoints, str(archive), messages, os.getpid())
             with child(connect, *connected) as seen:
                 source_s, source_cpu_s, sink_s, driver_mib = seen
-            tick()
     return Figures(
         {**jobs.seconds, "source": source_s, "sink": sink_s},
         {**jobs.driver_mib, "source and sink": driver_mib},
         source_cpu_s,
     )
-
-
-def fill(running: Proxy, messages: int) -> None:
-    """Put the messages on the topics, by one publisher."""
-    with Publisher("bench-cluster", endpoint=running.publishers) as publisher:
-        for topic in TOPICS:
-            wanted = messages // len(TOPICS)
-            for base in range(0, wanted, BATCH):
-                publisher.put_many(topic, [PAYLOAD] * min(BATCH, wanted - base))
 
 
 class Jobs:

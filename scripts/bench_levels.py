@@ -5,69 +5,71 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from reliable_pubsub import Earliest, Publisher, Subscriber, aio
 from reliable_pubsub.common.core.message_base import QoS
 
-from .measuring import PAYLOAD, Proxy, Row, compared, forked, proxy
+from .measuring import PAYLOAD, Row, Worker, compared, fill, proxy
 
 BATCH = 100
 LEVEL_MESSAGES = 200_000
 ROOM_PAUSE_S = 0.0005  # of a publisher at QoS 0 that is told of a full link
 
 
-def level_rows(rounds: int, replayed: int, tick: Callable[[], None]) -> list[Row]:
+def level_rows(rounds: int, replayed: int) -> list[Row]:
     """All of it.
 
     Args:
         replayed: messages of the replay.
     """
-    return [*levels(rounds, tick), *replay(rounds, replayed, tick)]
+    return [*levels(rounds), *replay(rounds, replayed)]
 
 
-def put_at(pipe: Any, endpoint: str, qos: QoS, messages: int) -> None:
-    """Put messages at one level, as fast as it goes."""
-    payloads = [PAYLOAD] * BATCH
-    with Publisher("bench-level", endpoint=endpoint) as publisher:
-        publisher.ready_for("bench")
-        pipe.send("ready")
-        pipe.recv()
+class Putting:
+    """A process that puts at one level, as fast as it goes."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._publisher = Publisher("bench-level", endpoint=endpoint)
+
+    def __enter__(self) -> Putting:
+        self._publisher.ready_for("bench")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._publisher.close()
+
+    def put(self, qos: QoS, messages: int) -> None:
+        """Put so many messages."""
+        payloads = [PAYLOAD] * BATCH
         for _ in range(messages // BATCH):
-            while publisher.put_many("bench", payloads, qos=qos).fate == "dropped":
+            while self._publisher.put_many("bench", payloads, qos=qos).fate == "dropped":
                 time.sleep(ROOM_PAUSE_S)
-        pipe.recv()
 
 
 def received_at(qos: QoS, messages: int) -> tuple[float, float]:
     """Messages a second from the first put to the last one here, and the share that was lost."""
-    mine, its = forked.Pipe()
-    with proxy() as running:
-        process = forked.Process(
-            target=put_at, args=(its, running.publishers, qos, messages), daemon=True
-        )
-        process.start()
-        mine.recv()
-        with Subscriber(
+    with (
+        proxy() as running,
+        Worker(Putting, running.publishers) as putting,
+        Subscriber(
             "bench-level", endpoint=running.subscribers, on_lower_qos=lambda *_: None
-        ) as subscriber:
-            subscriber.subscribe("bench", qos=qos, push=True)
-            while subscriber._engine.pushing.is_polled("bench"):
-                subscriber.get("bench", timeout_s=0.05)
-            mine.send("go")
-            received = 0
-            begin_s = time.perf_counter()
-            while received + subscriber.unstored_counts("bench").lost < messages:
-                received += len(subscriber.get("bench", max_messages=BATCH, timeout_s=10))
-            seconds = time.perf_counter() - begin_s
-        mine.send("end")
-        process.join()
+        ) as subscriber,
+    ):
+        subscriber.subscribe("bench", qos=qos, push=True)
+        while subscriber._engine.pushing.is_polled("bench"):
+            subscriber.get("bench", timeout_s=0.05)
+        putting.begin("put", qos, messages)
+        received = 0
+        begin_s = time.perf_counter()
+        while received + subscriber.unstored_counts("bench").lost < messages:
+            received += len(subscriber.get("bench", max_messages=BATCH, timeout_s=10))
+        seconds = time.perf_counter() - begin_s
+        putting.result()
     return received / seconds, 1 - received / messages
 
 
-def levels(rounds: int, tick: Callable[[], None]) -> list[Row]:
+def levels(rounds: int) -> list[Row]:
     rates: dict[QoS, list[float]] = {0: [], 1: [], 2: []}
     lost: list[float] = []
     for _ in range(rounds):
@@ -76,7 +78,6 @@ def levels(rounds: int, tick: Callable[[], None]) -> list[Row]:
             found.append(rate)
             if qos == 0:
                 lost.append(share)
-        tick()
     unit = "messages/s"
     batches = f"batches of {BATCH}, pushed"
     return [
@@ -86,18 +87,10 @@ def levels(rounds: int, tick: Callable[[], None]) -> list[Row]:
     ]
 
 
-def fill(running: Proxy, messages: int) -> None:
-    payloads = [PAYLOAD] * BATCH
-    with Publisher("bench-replay", endpoint=running.publishers) as publisher:
-        for _ in range(messages // BATCH):
-            publisher.put_many("bench", payloads)
-
-
-def replay(rounds: int, messages: int, tick: Callable[[], None]) -> list[Row]:
+def replay(rounds: int, messages: int) -> list[Row]:
     """Everything that is stored, read from the beginning, against what comes now."""
     with proxy() as running:
-        fill(running, messages)
-        tick()
+        fill(running, messages, BATCH)
         rates: list[float] = []
         live: list[float] = []
         for index in range(rounds):
@@ -109,7 +102,6 @@ def replay(rounds: int, messages: int, tick: Callable[[], None]) -> list[Row]:
                 while received < messages:
                     received += len(subscriber.get("bench", max_messages=BATCH, timeout_s=10))
                 rates.append(messages / (time.perf_counter() - begin_s))
-            tick()
     what = f"replay of {messages:,} messages in batches of {BATCH}"
     return [compared(what, "messages/s", rates, live, "live end to end, QoS 2", 0.8)]
 
@@ -130,14 +122,13 @@ def put_from_threads(endpoint: str, threads: int) -> float:
             return each * threads / (time.perf_counter() - begin_s)
 
 
-def shared_puts(rounds: int, tick: Callable[[], None]) -> Row:
+def shared_puts(rounds: int) -> Row:
     """Eight threads with one publisher, whose waiting puts share requests, against one thread."""
     alone, together = [], []
     for _ in range(rounds):
         with proxy() as running:
             alone.append(put_from_threads(running.publishers, 1))
             together.append(put_from_threads(running.publishers, 8))
-        tick()
     name = "1 publisher used by 8 threads, one message per put"
     return compared(name, "puts/s", together, alone, "the same by 1 thread", 1.5)
 
@@ -161,13 +152,12 @@ def put_from_tasks(endpoint: str, tasks: int) -> float:
     return asyncio.run(program())
 
 
-def puts_of_tasks(rounds: int, tick: Callable[[], None]) -> Row:
+def puts_of_tasks(rounds: int) -> Row:
     """A hundred tasks with one asyncio publisher against the blocking loop."""
     alone, together = [], []
     for _ in range(rounds):
         with proxy() as running:
             alone.append(put_from_threads(running.publishers, 1))
             together.append(put_from_tasks(running.publishers, 100))
-        tick()
     name = "1 asyncio publisher used by 100 tasks, one message per put"
     return compared(name, "puts/s", together, alone, "a blocking one in a loop", 4.0)

@@ -32,6 +32,7 @@ from .measuring import (
     Row,
     Worker,
     compared,
+    fill,
     folder,
     percentiles,
     proxy,
@@ -165,7 +166,7 @@ class Connected:
         self._context.destroy(linger=0)
 
 
-def scrape_rows(rounds: int, tick: Callable[[], None]) -> list[Row]:
+def scrape_rows(rounds: int) -> list[Row]:
     """Puts with scrapes against puts without."""
     with ExitStack() as stack:
         running = stack.enter_context(proxy("metrics_endpoint: 127.0.0.1:*\n"))
@@ -178,7 +179,6 @@ def scrape_rows(rounds: int, tick: Callable[[], None]) -> list[Row]:
         putting.call("let_lag")
         used_mib = running.resident_mib() - before_mib
         putting.call("put", PUTS)
-        tick()
         quiet: list[list[float]] = []
         scraped: list[list[float]] = []
         scrapes = 0
@@ -187,7 +187,6 @@ def scrape_rows(rounds: int, tick: Callable[[], None]) -> list[Row]:
             scraping.call("begin")
             scraped.append(putting.call("put", PUTS))
             scrapes += scraping.call("end")
-            tick()
         calm_ms = _cpu_ms(running.pid)
         scraping.call("begin")
         busy_ms = _cpu_ms(running.pid)
@@ -250,7 +249,7 @@ def _longest(taken_s: Sequence[float]) -> float:
     return 1e6 * max(taken_s)
 
 
-def stop_rows(tick: Callable[[], None]) -> list[Row]:
+def stop_rows() -> list[Row]:
     """How long a proxy with many connections takes from SIGTERM to its end, and its memory."""
     with ExitStack() as stack:
         running = stack.enter_context(proxy())
@@ -263,7 +262,6 @@ def stop_rows(tick: Callable[[], None]) -> list[Row]:
         begun_s = time.perf_counter()
         running.close()
         taken_s = time.perf_counter() - begun_s
-        tick()
     return [
         Row(
             work="clean stop with 10,000 connections",
@@ -275,23 +273,20 @@ def stop_rows(tick: Callable[[], None]) -> list[Row]:
     ]
 
 
-def size_rows(tick: Callable[[], None]) -> list[Row]:
+def size_rows() -> list[Row]:
     """What a stored message takes on disk: by itself, and in a batch."""
     rows = []
     for count, batch in ((STORED, 1), (STORED * BATCH, BATCH)):
         with folder() as directory:
             running = Proxy(directory / "data")
-            with Publisher("bench", endpoint=running.publishers) as publisher:
-                for _ in range(count // batch):
-                    publisher.put_many("t", [PAYLOAD] * batch)
+            fill(running, count, batch)
             running.close()  # which moves the log into the file
             size = (directory / "data" / FILE_NAME).stat().st_size
         work = f"disk of a message of {len(PAYLOAD)} bytes, put {batch} at a time"
         rows.append(Row(work=work, ours=size / count, unit="bytes"))
-        tick()
     return rows
 
 
-def operating_rows(rounds: int, tick: Callable[[], None]) -> list[Row]:
+def operating_rows(rounds: int) -> list[Row]:
     """All of it."""
-    return [*scrape_rows(rounds, tick), *stop_rows(tick), *size_rows(tick)]
+    return [*scrape_rows(rounds), *stop_rows(), *size_rows()]

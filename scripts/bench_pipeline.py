@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -27,12 +26,13 @@ from .measuring import (
     PAYLOAD,
     Proxy,
     Row,
+    Worker,
     compared,
     cpu_s,
+    fill,
     folder,
     percentiles,
     proxy,
-    sending,
 )
 
 ROWS = 1_000_000
@@ -42,22 +42,19 @@ PUTS = 400  # timed, one every `PAUSE_S`
 PAUSE_S = 0.005
 
 
-def pipeline_rows(rounds: int, tick: Callable[[], None]) -> list[Row]:
+def pipeline_rows(rounds: int) -> list[Row]:
     """All of it: a topic of a million messages, and one Spark."""
     with (
         proxy(f"history_bytes: {3 * GIB}\n") as running,
         spark_session() as spark,
         folder() as work,
     ):
-        with Publisher("bench-pipeline", endpoint=running.publishers) as publisher:
-            for _ in range(ROWS // BATCH):
-                publisher.put_many("bench", [PAYLOAD] * BATCH)
+        fill(running, ROWS, BATCH)
         jobs = Jobs(spark, running, work)
         jobs.archive(work / "first")  # warm, each once; the copy is made of its files
         jobs.copy("*")
         jobs.read()
         jobs.write()
-        tick()
         archived, copied, read, written, copied_values = [], [], [], [], []
         for _ in range(rounds):
             copied.append(ROWS / seconds_of(lambda: jobs.copy("*")))
@@ -65,8 +62,7 @@ def pipeline_rows(rounds: int, tick: Callable[[], None]) -> list[Row]:
             read.append(ROWS / seconds_of(jobs.read))
             copied_values.append(ROWS / seconds_of(lambda: jobs.copy("value")))
             written.append(ROWS / seconds_of(jobs.write))
-            tick()
-        rows = [
+        return [
             compared(
                 f"archive of {ROWS:,} messages of {len(PAYLOAD)} bytes",
                 "messages/s",
@@ -91,8 +87,6 @@ def pipeline_rows(rounds: int, tick: Callable[[], None]) -> list[Row]:
             cpu_of_a_read(jobs),
             put_beside(running, jobs),
         ]
-        tick()
-        return rows
 
 
 @contextmanager
@@ -176,32 +170,38 @@ def cpu_of_a_read(jobs: Jobs) -> Row:
     )
 
 
-def timed_puts(pipe: Any, endpoint: str) -> None:
-    """A process that puts single messages, and says how long each took, in milliseconds."""
-    with Publisher("bench-beside", endpoint=endpoint) as publisher:
-        publisher.ready_for("beside")
-        pipe.send("ready")
-        while True:
-            pipe.recv()
-            times_ms = []
-            for _ in range(PUTS):
-                time.sleep(PAUSE_S)
-                begin_s = time.perf_counter()
-                publisher.put("beside", PAYLOAD)
-                times_ms.append((time.perf_counter() - begin_s) * 1e3)
-            pipe.send(times_ms)
+class Putting:
+    """A process that puts single messages."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._publisher = Publisher("bench-beside", endpoint=endpoint)
+
+    def __enter__(self) -> Putting:
+        self._publisher.ready_for("beside")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._publisher.close()
+
+    def put(self) -> list[float]:
+        """Put with pauses; how long each took, in milliseconds."""
+        times_ms = []
+        for _ in range(PUTS):
+            time.sleep(PAUSE_S)
+            begin_s = time.perf_counter()
+            self._publisher.put("beside", PAYLOAD)
+            times_ms.append((time.perf_counter() - begin_s) * 1e3)
+        return times_ms
 
 
 def put_beside(running: Proxy, jobs: Jobs) -> Row:
     """Single puts of another client: alone, and while archives are made one after another."""
-    with sending(timed_puts, running.publishers) as pipe:
-        pipe.recv()
-        pipe.send("go")
-        _, idle_ms = percentiles(pipe.recv())
-        pipe.send("go")
-        while not pipe.poll():
+    with Worker(Putting, running.publishers) as putting:
+        _, idle_ms = percentiles(putting.call("put"))
+        putting.begin("put")
+        while not putting.is_done():
             jobs.archive()
-        _, busy_ms = percentiles(pipe.recv())
+        _, busy_ms = percentiles(putting.result())
     return Row(
         work="one message per put while an archive is made, p99",
         unit="ms",

@@ -6,7 +6,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,12 +31,8 @@ ZAPS_PER_S = 2_000  # of all viewers together
 STRATEGIES: tuple[Strategy, ...] = ("none", "dedup", "subsume", "all")
 
 
-def push_rows(tick: Callable[[], None]) -> list[Row]:
-    rows = [fan_out()]
-    tick()
-    rows += zapping()
-    tick()
-    return rows
+def push_rows() -> list[Row]:
+    return [fan_out(), *zapping()]
 
 
 # A fan-out, in bytes on the link above.

@@ -7,7 +7,7 @@ be flat within 1.3.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Final
 
@@ -15,7 +15,7 @@ from reliable_pubsub import Publisher, Subscriber
 from reliable_pubsub.common.core.limits import GIB
 
 from .cpu_costs import cpu_ns
-from .measuring import PAYLOAD, Proxy, Row, Worker, folder, proxy
+from .measuring import PAYLOAD, Proxy, Row, Worker, fill, folder, proxy
 
 FLAT: Final = 1.3
 PAIRS: Final = 100  # puts and gets of a pass
@@ -23,6 +23,7 @@ PER_TRANSACTION: Final = 200  # topics
 PER_CLIENT: Final = 100  # leased subscriptions
 LEASE_S: Final = 86_400.0
 BATCH: Final = 1_000
+HISTORY_BATCH: Final = 9_000
 HOT: Final = "hot"  # the topic that is measured
 LARGE: Final = (
     "topics_max: 20000\nclients_max: 20000\nsubscriptions_per_topic_max: 2000\n"
@@ -124,14 +125,13 @@ class Side:
         return (sum(sum(cpu_ns(pid).values()) for pid in pids) - before) / PAIRS / 1e3
 
 
-def flat(kind: str, sizes: Sequence[int], passes: int, tick: Callable[[], None]) -> list[Row]:
+def flat(kind: str, sizes: Sequence[int], passes: int) -> list[Row]:
     """A row for each size but the first, with which they are compared."""
     costs: list[list[float]] = [[] for _ in sizes]
     with ExitStack() as stack:
         sides = []
         for size in sizes:
             sides.append(Side(stack, kind, size))
-            tick()
         for _ in range(passes):
             for side, found in zip(sides, costs, strict=True):
                 found.append(side.cost_us())
@@ -150,7 +150,7 @@ def flat(kind: str, sizes: Sequence[int], passes: int, tick: Callable[[], None])
     ]
 
 
-def memory(messages: int, tick: Callable[[], None]) -> Row:
+def memory(messages: int) -> Row:
     """Resident memory while messages pass through `stream()`.
 
     It is compared with that when the cache of newest bodies is full, after half a million.
@@ -161,7 +161,6 @@ def memory(messages: int, tick: Callable[[], None]) -> Row:
             client.begin("pass_through", part)
             client.result(timeout_s=7200.0)
             sizes_mib.append(running.resident_mib())
-            tick()
     return Row(
         work=f"resident memory after {messages:,} messages through stream()",
         ours=sizes_mib[1],
@@ -173,42 +172,33 @@ def memory(messages: int, tick: Callable[[], None]) -> Row:
     )
 
 
-def history(stored_bytes: int, tick: Callable[[], None]) -> Row:
+def history(stored_bytes: int) -> Row:
     """Highest memory while a long history is written, and read back from the disk."""
-    payloads = [PAYLOAD] * 9000
+    count = -(-stored_bytes // len(PAYLOAD))
     with proxy(f"history_bytes: {3 * GIB}\n") as running:
-        written = 0
-        with Publisher("bench-history", endpoint=running.publishers) as publisher:
-            while written < stored_bytes:
-                publisher.put_many("bench", payloads)
-                written += len(PAYLOAD) * len(payloads)
-        tick()
+        fill(running, count, HISTORY_BATCH)
         read = 0
         with Subscriber("bench-reader", endpoint=running.subscribers) as reader:
-            while messages := reader.history("bench", read, max_messages=len(payloads)):
+            while messages := reader.history("bench", read, max_messages=HISTORY_BATCH):
                 read += len(messages)
-        tick()
-        assert read * len(PAYLOAD) == written
+        assert read == count
         highest = running.resident_mib("VmHWM")
     return Row(
-        work=f"highest resident memory with {written / GIB:.1f} GiB of history, all read",
+        work=f"highest resident memory with {stored_bytes / GIB:.1f} GiB of history, all read",
         ours=highest,
         unit="MiB",
         at_most=200,
     )
 
 
-def restart(messages: int, tick: Callable[[], None]) -> Row:
+def restart(messages: int) -> Row:
     """How long a proxy with many messages needs until it is ready, store check included."""
     times = []
     with folder() as directory:
         running = Proxy(directory)
-        with Publisher("bench-restart", endpoint=running.publishers) as publisher:
-            for _ in range(messages // 100):
-                publisher.put_many("bench", [PAYLOAD] * 100)
+        fill(running, messages, 100)
         running.process.kill()  # the log of SQLite is not tidied up: the harder case
         running.close()
-        tick()
         for _ in range(3):
             running = Proxy(directory)
             times.append(running.ready_s)
@@ -221,12 +211,7 @@ def restart(messages: int, tick: Callable[[], None]) -> Row:
     )
 
 
-STEPS: Final = 3 + 2 + 2 + 2 + 2 + 2 + 1
-
-
-def scale_rows(
-    rounds: int, stored: int, streamed: int, share: float, tick: Callable[[], None]
-) -> list[Row]:
+def scale_rows(rounds: int, stored: int, streamed: int, share: float) -> list[Row]:
     """All of it.
 
     Args:
@@ -239,11 +224,11 @@ def scale_rows(
         return max(int(size * share), 2)
 
     passes = 3 * rounds
-    rows = flat("topics", [1, sized(100), sized(10_000)], passes, tick)
-    rows += flat("subscriptions", [1, sized(1_000)], passes, tick)
-    rows += flat("leases", [1, sized(10_000)], passes, tick)
-    rows += flat("messages", [BATCH, max(int(stored * share), BATCH)], passes, tick)
-    rows.append(memory(max(int(streamed * share), 10 * BATCH), tick))
-    rows.append(history(int(GIB * share), tick))
-    rows.append(restart(max(int(RESTARTED * share), 100), tick))
+    rows = flat("topics", [1, sized(100), sized(10_000)], passes)
+    rows += flat("subscriptions", [1, sized(1_000)], passes)
+    rows += flat("leases", [1, sized(10_000)], passes)
+    rows += flat("messages", [BATCH, max(int(stored * share), BATCH)], passes)
+    rows.append(memory(max(int(streamed * share), 10 * BATCH)))
+    rows.append(history(int(GIB * share)))
+    rows.append(restart(max(int(RESTARTED * share), 100)))
     return rows

@@ -31,7 +31,6 @@ CLIENT: Final = "bench-security"
 SIZES: Final = {"100 bytes": (100, 500), "100 KB": (100_000, 100)}  # bytes, puts of a round
 CONNECTION: Final = "connection to the first answer"
 CONNECTIONS: Final = 40  # of a round
-STEPS_PER_ROUND: Final = 3
 _SNAPSHOT: Final = {"durability": "snapshot"}
 
 
@@ -44,7 +43,7 @@ class _Running(Struct, frozen=True):
     cpu_us: dict[str, list[float]]
 
 
-def security_rows(rounds: int, tick: Callable[[], None]) -> list[Row]:
+def security_rows(rounds: int) -> list[Row]:
     """All of it."""
     works: dict[str, Callable[[str], list[float]]] = {
         CONNECTION: connect,
@@ -59,7 +58,6 @@ def security_rows(rounds: int, tick: Callable[[], None]) -> list[Row]:
                     used_ns = sum(cpu_ns(one.pid).values()) - before_ns
                     one.waited_us[name].append(1e6 * statistics.median(taken_s))
                     one.cpu_us[name].append(1e-3 * used_ns / len(taken_s))
-                tick()
     keyless, keyed, governed = found["no keys"], found["keys"], found["keys and rights"]
     rows = []
     for name in works:

@@ -51,26 +51,23 @@ def database() -> Iterator[PostgresServer]:
         yield server
 
 
-def store_rows(
-    rounds: int, stored: int, tick: Callable[[], None], *, seconds: float = SECONDS
-) -> list[Row]:
+def store_rows(rounds: int, stored: int) -> list[Row]:
     """All of it.
 
     Args:
         stored: messages of the log with which a proxy starts.
-        seconds: of each measurement.
     """
     return [
-        *put_rows(rounds, seconds, tick),
-        takeover_row(rounds * TAKEOVERS, tick),
-        *(restart_row(store, stored, tick) for store in ("PostgreSQL", "SQLite")),
+        *put_rows(rounds),
+        takeover_row(rounds * TAKEOVERS),
+        *(restart_row(store, stored) for store in ("PostgreSQL", "SQLite")),
     ]
 
 
 # Puts.
 
 
-def put_rows(rounds: int, seconds: float, tick: Callable[[], None]) -> list[Row]:
+def put_rows(rounds: int) -> list[Row]:
     """Messages a second, and CPU of the proxy."""
     goals = {"in batches of 100": 0.4, "in batches of 1000": 0.4, _SINGLE: 0.5}
     with ExitStack() as stack:
@@ -78,8 +75,7 @@ def put_rows(rounds: int, seconds: float, tick: Callable[[], None]) -> list[Row]
         sides = [_started(stack, "--store", server.dsn()), _started(stack)]
         for _ in range(rounds):
             for side in sides:
-                _measure(side, seconds)
-                tick()
+                _measure(side)
     ours, bare = sides
     rows = []
     for work, goal in goals.items():
@@ -97,7 +93,7 @@ def _started(stack: ExitStack, *options: str) -> _Side:
     return _Side(running, sending, {}, {})
 
 
-def _measure(side: _Side, seconds: float) -> None:
+def _measure(side: _Side) -> None:
     def used(work: str, call: Callable[[], tuple[float, int]]) -> None:
         before_ns = sum(cpu_ns(side.proxy.pid).values())
         per_s, messages = call()
@@ -106,11 +102,11 @@ def _measure(side: _Side, seconds: float) -> None:
         side.cpu_us.setdefault(work, []).append(1e-3 * used_ns / messages)
 
     def batches(size: int) -> tuple[float, int]:
-        begin_s, end_s, sent = side.sending.call("puts", "batches", seconds, size, _MOST)
+        begin_s, end_s, sent = side.sending.call("puts", "batches", SECONDS, size, _MOST)
         return sent / (end_s - begin_s), sent
 
     def singles() -> tuple[float, int]:
-        per_s, _, sent = side.sending.call("crowd", "singles", seconds, CLIENTS)
+        per_s, _, sent = side.sending.call("crowd", "singles", SECONDS, CLIENTS)
         return per_s, sum(sent.values())
 
     used("in batches of 100", lambda: batches(100))
@@ -121,7 +117,7 @@ def _measure(side: _Side, seconds: float) -> None:
 # A takeover.
 
 
-def takeover_row(times: int, tick: Callable[[], None]) -> Row:
+def takeover_row(times: int) -> Row:
     """From a kill -9 of the proxy that serves until the other one is ready."""
     taken_s = []
     with ExitStack() as stack:
@@ -141,7 +137,6 @@ def takeover_row(times: int, tick: Callable[[], None]) -> Row:
             standby.ready()
             taken_s.append(time.perf_counter() - begun_s)
             serving = standby
-    tick()
     return Row(
         work=f"takeover after kill -9, p99 of {times}",
         ours=sorted(taken_s)[ceil(0.99 * times) - 1],
@@ -155,7 +150,7 @@ def takeover_row(times: int, tick: Callable[[], None]) -> Row:
 # A restart.
 
 
-def restart_row(store: str, messages: int, tick: Callable[[], None]) -> Row:
+def restart_row(store: str, messages: int) -> Row:
     """Until a proxy is ready with a log of messages that were put one by one."""
     with ExitStack() as stack:
         data = stack.enter_context(folder()) / "data"
@@ -173,7 +168,6 @@ def restart_row(store: str, messages: int, tick: Callable[[], None]) -> Row:
             running = Proxy(data, *options)
             times.append(running.ready_s)
             running.close()
-        tick()
     return Row(
         work=f"restart on {store} with {messages:,} single messages: ready after",
         ours=statistics.median(times),

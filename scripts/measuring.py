@@ -21,6 +21,7 @@ from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 
+from reliable_pubsub import Publisher
 from reliable_pubsub.lab.child_process import ChildProcess, proxy_command
 
 from .named_proxy import COUNTS, count_calls, thread_calls, thread_names
@@ -126,6 +127,13 @@ def proxy(settings: str = "") -> Iterator[Proxy]:
             running.close()
 
 
+def fill(running: Proxy, messages: int, batch: int, topic: str = "bench") -> None:
+    """Put so many messages on a topic."""
+    with Publisher("bench-fill", endpoint=running.publishers) as publisher:
+        for base in range(0, messages, batch):
+            publisher.put_many(topic, [PAYLOAD] * min(batch, messages - base))
+
+
 @contextmanager
 def child(target: Callable[..., None], *arguments: Any) -> Iterator[Any]:
     """A process that first sends one value through a pipe."""
@@ -134,19 +142,6 @@ def child(target: Callable[..., None], *arguments: Any) -> Iterator[Any]:
     process.start()
     try:
         yield mine.recv()
-    finally:
-        process.kill()
-        process.join()
-
-
-@contextmanager
-def sending(target: Callable[..., None], endpoint: str = "") -> Iterator[Any]:
-    """A process with a pipe."""
-    mine, its = forked.Pipe()
-    process = forked.Process(target=target, args=(its, endpoint), daemon=True)
-    process.start()
-    try:
-        yield mine
     finally:
         process.kill()
         process.join()
@@ -183,6 +178,10 @@ class Worker:
         except EOFError:
             raise click.ClickException("a process of the benchmark has died") from None
         raise click.ClickException(f"a process of the benchmark gave no answer in {timeout_s:g} s")
+
+    def is_done(self) -> bool:
+        """Whether the method that was called has returned."""
+        return bool(self._pipe.poll())
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Call a method, and wait for what it returns."""
