@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 ROOT = Path(__file__).parents[1].resolve()
@@ -91,7 +91,15 @@ def _counts(name: str, files: tuple[str, ...]) -> bool:
 
 def _is_return(frame: FrameType) -> bool:
     """Whether the next step returns: Python looks for signals at calls and jumps, never there."""
-    return dis.opname[frame.f_code.co_code[frame.f_lasti]] == "RETURN_VALUE"
+    return frame.f_lasti in _returns(frame.f_code)
+
+
+@cache
+def _returns(code: CodeType) -> frozenset[int]:
+    """Where a function returns; its code is a copy each time that it is looked at."""
+    return frozenset(
+        one.offset for one in dis.get_instructions(code) if one.opname == "RETURN_VALUE"
+    )
 
 
 @contextmanager
