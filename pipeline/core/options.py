@@ -155,6 +155,9 @@ def described(kind: type[Struct]) -> dict[str, str]:
     }
 
 
+_ITS_TRIGGER: Final = (
+    "a batch has what came since the last one: .trigger(processingTime=...) says how long it waits"
+)
 _INSTEAD: Final[Mapping[str, str]] = {  # by the lower name of an option of Kafka
     "kafka.bootstrap.servers": "'endpoint' says where the proxy is, such as tcp://127.0.0.1:5556 "
     "to read and tcp://127.0.0.1:5555 to write",
@@ -163,8 +166,14 @@ _INSTEAD: Final[Mapping[str, str]] = {  # by the lower name of an option of Kafk
     "kafka.security.protocol": "keys encrypt traffic: reliable-pubsub keys --help",
     "assign": "a topic has no partitions: name topics by 'subscribe'",
     "startingoffsetsbytimestamp": "'startingTimestamp' is a time for all topics",
+    "startingoffsetsbytimestampstrategy": "'startingTimestamp' begins at the end, where no message "
+    "is so late",
     "endingoffsetsbytimestamp": "'endingTimestamp' is a time for all topics",
     "kafkaconsumer.polltimeoutms": "'timeoutMs' is the patience of a request",
+    "minoffsetspertrigger": _ITS_TRIGGER,
+    "maxtriggerdelay": _ITS_TRIGGER,
+    "fetchoffset.retryintervalms": "'timeoutMs' is the patience of a request; pauses grow by "
+    "themselves",
     "fetchoffset.numretries": "'retries' says how often a request is sent again",
 }
 OPTIONS: Final[Mapping[str, str]] = described(SourceWords)

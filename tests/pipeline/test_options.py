@@ -41,6 +41,8 @@ class TestOptions:
             ("kafka.group.id", "'subscriber' is an id"),
             ("kafka.max.poll.records", "a setting of Kafka's client, and there is none here"),
             ("assign", "name topics by 'subscribe'"),
+            ("minOffsetsPerTrigger", "is unknown here; a batch has what came since the last one"),
+            ("fetchOffset.retryIntervalMs", "'timeoutMs' is the patience of a request"),
         ],
     )
     def test_of_kafka_are_told_with_what_takes_their_place(self, name: str, advice: str) -> None:
