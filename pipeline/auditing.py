@@ -59,7 +59,7 @@ from .job import (
 from .journal_audit import journal_work, judge_journals, survey
 from .log_rules import archived_rows, live_rows, look_at
 from .proxy_view import status_of
-from .tasks import SparkTasks, Tasks
+from .tasks import SparkTasks, Tasks, unheard
 
 W = TypeVar("W")
 OnSighting = Callable[[Sighting], None]
@@ -98,22 +98,18 @@ def refuse_unread(options: SourceOptions, found: Collection[str]) -> None:
             )
 
 
-def _unheard(sighting: Sighting) -> None:
-    """Show nothing."""
-
-
 def read_live(
     options: SourceOptions,
     now: dict[str, Whereabouts],
     tasks: Tasks,
-    on_sighting: OnSighting = _unheard,
+    on_sighting: OnSighting = unheard,
 ) -> list[Sighting]:
     """Read the topics of a proxy from where they begin to where they ended when it was asked."""
     return _by_and_by(tasks, sight_range, live_ranges(options, now), on_sighting)
 
 
 def read_archive(
-    files: Sequence[SightFile], tasks: Tasks, on_sighting: OnSighting = _unheard
+    files: Sequence[SightFile], tasks: Tasks, on_sighting: OnSighting = unheard
 ) -> list[Sighting]:
     """Read files of an archive, every one held against the table."""
     return _by_and_by(tasks, sight_file, files, on_sighting)

@@ -38,7 +38,7 @@ _ATTEMPTS: Final = 10
 OnDone = Callable[[int], None]
 
 
-def unheard(count: int) -> None:
+def unheard(done: object) -> None:
     """Show nothing."""
 
 

@@ -26,6 +26,7 @@ from reliable_pubsub.pipeline.archive import archived_files
 from reliable_pubsub.pipeline.data_source import FORMAT
 from reliable_pubsub.pipeline.sessions import open_session, start_java
 
+from .bench_pipeline import SOURCE_ROWS_PER_S
 from .measuring import (
     PAYLOAD,
     ROOT,
@@ -46,7 +47,6 @@ PATTERN: Final = "bench-[0-3]"
 BATCH: Final = 1_000
 LOOK_S: Final = 0.2  # between two looks at the memory of a driver, of some milliseconds each
 DRIVER_MIB_MAX: Final = 1024
-SOURCE_ROWS_PER_S: Final = 500_000  # on two cores, so a million may cost 4 s of CPU
 ATOMIC_MAX: Final = 1_000_000  # messages of 100 bytes that fit in one transaction
 SPARK: Final = {"PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
 

@@ -165,14 +165,6 @@ class TestABatchQuery:
         with pytest.raises(PySparkException, match="column 'size' int is not one of this source"):
             reader.schema("size int").load().collect()
 
-    def test_is_refused_for_a_mistyped_option_with_the_closest_name(
-        self, spark: SparkSession
-    ) -> None:
-        reader = spark.read.format(FORMAT).option("subscribe", "t")
-
-        with pytest.raises(PySparkException, match="did you mean 'startingOffsets'"):
-            reader.option("startingOfsets", "latest").load()
-
     def test_needs_no_registration_in_a_session(
         self, spark: SparkSession, service: Service
     ) -> None:
