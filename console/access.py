@@ -22,6 +22,7 @@ from reliable_pubsub.common.core.errors import (
     NotPossibleError,
     ProxyUnreachableError,
     TruncatedError,
+    TryLaterError,
 )
 from reliable_pubsub.common.core.message_base import BatchHeader, Start
 from reliable_pubsub.common.core.names import ExactTopic
@@ -167,7 +168,8 @@ class Access:
             Whether it was put now; False: it was before.
 
         Raises:
-            NotPossibleError: it has no payload. InDoubtError: ask again, it is stored once.
+            NotPossibleError: it has no payload, or puts are refused now. InDoubtError: ask again,
+                it is stored once.
             PubSubError: as of `LogReader.read` and `Publisher.put`.
         """
         with self._reading:
@@ -196,6 +198,10 @@ class Access:
                 raise InDoubtError(
                     f"no answer: it is not known whether dead letter {offset:,} was put again. "
                     "Ask again: it is stored once"
+                ) from error
+            except TryLaterError as error:
+                raise NotPossibleError(
+                    f"dead letter {offset:,} was not put again: {error.why}"
                 ) from error
             except FencedError as error:
                 raise NotPossibleError(

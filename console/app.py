@@ -21,6 +21,7 @@ from reliable_pubsub.common.core.errors import (
     DeniedError,
     InDoubtError,
     NotPossibleError,
+    ProxyUnreachableError,
     PubSubError,
     UsageError,
 )
@@ -217,11 +218,25 @@ def _told(answer: Callable[..., object], body: type[Any] | None = None) -> Page:
             found = await run_in_threadpool(answer, request, *more)
         except msgspec.MsgspecError as error:
             return _json({"code": "USAGE", "text": f"the request is no such one: {error}"}, 400)
+        except ProxyUnreachableError as error:
+            return _json({"code": error.code, "text": _unanswered(error)}, _status_of(error))
         except PubSubError as error:
             return _json({"code": error.code, "text": str(error)}, _status_of(error))
         return _json(found, 200)
 
     return tell
+
+
+def _unanswered(error: ProxyUnreachableError) -> str:
+    """What it means on the page; the error itself speaks of commands."""
+    if error.verb == "ADMIN":
+        fate = "It is not known whether it was done: look when it answers, before you ask again."
+    else:
+        fate = "Nothing was changed."
+    return (
+        f"The proxy has not answered {error.verb} in {error.attempts} attempts over "
+        f"{error.waited_s:.1f} s. {fate}"
+    )
 
 
 def _json(value: object, status: int) -> Response:

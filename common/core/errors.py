@@ -153,6 +153,7 @@ class TryLaterError(InDoubtError):
     def __init__(self, *, code: str, text: str, attempts: int) -> None:
         super().__init__(f"{text} (tried {attempts} times; the request is kept and can be resumed)")
         self.code = code
+        self.why = text
         self.attempts = attempts
 
 

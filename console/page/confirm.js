@@ -8,11 +8,11 @@ const place = (id) => document.getElementById(id);
 
 let clearing = 0;
 
-/** Tell something that has happened, for some seconds. */
+/** Tell something that has happened, for some seconds; a refusal, until there is time to read it. */
 export function tell(text, tone = "good") {
   draw(place("told"), h("p", { class: tone }, text));
   clearTimeout(clearing);
-  clearing = setTimeout(() => draw(place("told")), 8000);
+  clearing = setTimeout(() => draw(place("told")), tone === "bad" ? 30_000 : 8_000);
 }
 
 /** Do something once it is confirmed. */

@@ -3,10 +3,11 @@
 import { ask, change, Refused } from "./api.js";
 import { confirmed, tell } from "./confirm.js";
 import { h } from "./dom.js";
-import { address, load, redraw } from "./main.js";
+import { address, head, load, redraw } from "./main.js";
 import { count, moment } from "./words.js";
 
 const busy = new Set(); // letters that are being put again
+const isPaused = () => head()?.paused != null; // then every put is refused
 
 export const letters = {
   title: ({ names }) => (names[0] ? `Dead letters of ${names[0]}` : "Dead letters"),
@@ -59,7 +60,7 @@ function letter(one, topic, source, log) {
 /** One after another, so that the new messages have the order of the letters. */
 function all(rows, topic, source, log) {
   const left = rows.filter((one) => !one.is_again && !one.why_not).map((one) => one.row.offset);
-  if (left.length < 2) return null;
+  if (left.length < 2 || isPaused()) return null;
   const put = async () => {
     let done = 0;
     try {
@@ -86,6 +87,7 @@ function again(one, topic, log) {
   const name = `${log}\n${offset}`;
   if (one.is_again) return h("span", { key: "done", class: "badge good" }, "was put again");
   if (one.why_not) return h("span", { key: "no", class: "quiet" }, one.why_not);
+  if (isPaused()) return h("span", { key: "paused", class: "quiet" }, "puts are paused");
   const put = async () => {
     if (busy.has(name)) return;
     busy.add(name);

@@ -13,8 +13,9 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
-from reliable_pubsub import InDoubtError
+from reliable_pubsub import Admin, InDoubtError, NotPossibleError
 from reliable_pubsub.console.access import Access
+from reliable_pubsub.console.core.actions import Asked
 from tests.browser import CHROMIUM, PAGE, QUIET, needs_browser
 
 from .console_page import (
@@ -483,7 +484,7 @@ def test_a_proxy_that_is_away_is_said_and_the_page_recovers(service: Service, op
     expect(page.get_by_role("status").filter(has_text="The proxy does not answer")).to_be_visible()
     expect(page.get_by_role("treegrid")).to_contain_text("before")  # what was seen stays
     seen.go("topic", "before", at="offset 0")
-    expect(page.get_by_role("alert")).to_contain_text("no answer to HISTORY")
+    expect(page.get_by_role("alert")).to_contain_text("has not answered HISTORY")
 
     service.start_proxy()
     with service.open_publisher("q") as publisher:
@@ -492,6 +493,24 @@ def test_a_proxy_that_is_away_is_said_and_the_page_recovers(service: Service, op
     expect(page.get_by_role("table", name="Messages")).to_contain_text("p_1")  # asked by its place
     seen.go()
     expect(page.get_by_role("treegrid")).to_contain_text("after")
+
+
+@needs_browser
+def test_letters_are_not_offered_to_be_put_again_while_puts_are_paused(
+    service: Service, opened: Open
+) -> None:
+    service.start_proxy()
+    fill(service)
+    seen = opened(link_of(start_console(service)))
+    page = seen.go("letters", "orders.dead")
+    expect(page.get_by_role("button", name="Put dead letter 0 again")).to_be_visible()
+    with Admin(endpoint=service.subscriber_endpoint) as admin:
+        admin.pause()
+
+        expect(page.get_by_text("puts are paused", exact=True)).to_have_count(4)
+        expect(page.get_by_role("button", name=re.compile("^Put "))).to_have_count(0)
+        admin.resume()
+    expect(page.get_by_role("button", name="Put dead letter 0 again")).to_be_visible()
 
 
 @pytest.mark.long
@@ -669,6 +688,25 @@ def test_a_letter_whose_answer_was_lost_is_stored_once_when_it_is_asked_for_agai
         ]
         access.close()
     assert service.topic("orders").end == len(FIVE) + 1
+
+
+def test_a_letter_that_is_put_again_while_puts_are_paused_is_refused_with_the_reason(
+    service: Service,
+) -> None:
+    """Its state is not kept by the console, as that of a publisher is."""
+    service.start_proxy()
+    fill(service)
+    log = service.topic("orders.dead").log
+    access = Access(service.subscriber_endpoint, service.publisher_endpoint, IMPATIENT)
+    access.act(Asked(action="pause", reason="the disk is exchanged"), look=False)
+
+    with pytest.raises(NotPossibleError) as refused:
+        access.put_again("orders.dead", 0, log)
+    access.close()
+
+    assert "dead letter 0 was not put again" in str(refused.value)
+    assert "the disk is exchanged" in str(refused.value)
+    assert "is kept" not in str(refused.value)
 
 
 def test_a_port_that_is_taken_and_an_open_network_are_refused_in_a_sentence(
