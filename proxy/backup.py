@@ -14,6 +14,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from glob import escape
 from pathlib import Path
 from typing import Final
 
@@ -41,6 +42,7 @@ from .stored_state import FILE_NAME, open_reader, read_state, reading
 
 STEP_PAGES: Final = 1024  # 4 MiB between two looks at signals and at the progress
 SHOWN_TOPICS_MAX: Final = 8
+_PARTIAL: Final = ".partial-"  # then the id of the process that copies
 
 
 class BackedUp(Struct, frozen=True):
@@ -85,10 +87,12 @@ def back_up(
             f"{source} holds no store ({FILE_NAME} is missing): name the --data-dir of the proxy"
         )
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        what = "is not empty" if target.is_dir() else "is no directory"
         raise ConfigurationError(
-            f"{target} is not empty, and nothing is written over: name a new directory"
+            f"{target} {what}, and nothing is written over: name a new directory"
         )
-    partial = target.parent / f".{target.name}.partial-{os.getpid()}"
+    _remove_what_was_killed(target)
+    partial = target.parent / f".{target.name}{_PARTIAL}{os.getpid()}"
     make_directory(partial, what="backup")
     try:
         with _source(source) as connection:
@@ -103,6 +107,17 @@ def back_up(
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return found
+
+
+def _remove_what_was_killed(target: Path) -> None:
+    """Remove partial copies for this target whose process is there no more."""
+    for left in target.parent.glob(f".{escape(target.name)}{_PARTIAL}*"):
+        try:
+            os.kill(int(left.name.rpartition("-")[2]), 0)
+        except ProcessLookupError:
+            shutil.rmtree(left, ignore_errors=True)
+        except (PermissionError, ValueError):  # it runs as another user; no copy of ours
+            continue
 
 
 @contextmanager

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from subprocess import Popen
 
 import pytest
 from click.testing import CliRunner
@@ -107,6 +109,25 @@ class TestACopy:
             backup.back_up(tmp_path / "data", tmp_path / "copy")
 
         assert [path.name for path in (tmp_path / "copy").iterdir()] == ["mine"]
+
+    def test_removes_what_a_killed_one_has_left_and_no_other(self, tmp_path: Path) -> None:
+        filled(tmp_path / "data").close()
+        with Popen(["true"]) as ended:
+            pass
+        left = [f".copy.partial-{one}" for one in (ended.pid, os.getppid())] + [".copy.partial-x"]
+        for name in left:
+            (tmp_path / name).mkdir()
+
+        backup.back_up(tmp_path / "data", tmp_path / "copy")
+
+        assert [(tmp_path / name).exists() for name in left] == [False, True, True]
+
+    def test_is_no_file(self, tmp_path: Path) -> None:
+        filled(tmp_path / "data").close()
+        (tmp_path / "copy").touch()
+
+        with pytest.raises(ConfigurationError, match="is no directory"):
+            backup.back_up(tmp_path / "data", tmp_path / "copy")
 
     def test_of_no_store_is_refused_and_makes_none(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match="holds no store"):
