@@ -202,7 +202,8 @@ def test_puts_of_threads_share_requests_at_a_real_proxy(service: Service) -> Non
     count = 50
     with service.open_publisher("p") as publisher:
         publisher.put("t", b"warm")
-        before = publisher._opened.asker._request
+        numbers = publisher._opened.asker.numbers
+        before = next(numbers)
         ready = threading.Barrier(THREADS)
 
         def puts(thread: int) -> None:
@@ -215,7 +216,7 @@ def test_puts_of_threads_share_requests_at_a_real_proxy(service: Service) -> Non
             one.start()
         for one in threads:
             one.join()
-        requests = publisher._opened.asker._request - before
+        requests = next(numbers) - before
 
     assert len(set(service.payloads("t"))) == THREADS * count + 1
     assert requests < THREADS * count / 2
