@@ -7,7 +7,6 @@ import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from subprocess import Popen
 
 import pytest
 from click.testing import CliRunner
@@ -112,9 +111,9 @@ class TestACopy:
 
     def test_removes_what_a_killed_one_has_left_and_no_other(self, tmp_path: Path) -> None:
         filled(tmp_path / "data").close()
-        with Popen(["true"]) as ended:
-            pass
-        left = [f".copy.partial-{one}" for one in (ended.pid, os.getppid())] + [".copy.partial-x"]
+        ended = os.posix_spawn("/bin/sh", ["sh", "-c", ":"], {})
+        os.waitpid(ended, 0)
+        left = [f".copy.partial-{one}" for one in (ended, os.getppid())] + [".copy.partial-x"]
         for name in left:
             (tmp_path / name).mkdir()
 
