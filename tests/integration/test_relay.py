@@ -90,7 +90,7 @@ def test_takes_what_is_not_said_from_its_settings_file(service: Service) -> None
     assert relay.ready().endswith("strategy=dedup")
     shown.done()
     lease = json.loads(shown.stdout)["relay_lease"]
-    assert (lease["value"], lease["origin"]) == (7.0, f"{directory}/relay-9/settings.json")
+    assert (lease["value"], lease["origin"]) == (7.0, f"{directory}/relay-9/settings.json, line 1")
 
 
 @pytest.mark.parametrize(
