@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial, wraps
 from typing import Any
 
 import click
 import msgspec
-from rich import box
-from rich.console import Console, Group
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console
 
 from reliable_pubsub.common.admin_client import Admin, AdminOutcome
 from reliable_pubsub.common.command_line import (
@@ -29,14 +26,12 @@ from reliable_pubsub.common.command_line import (
 from reliable_pubsub.common.core import action_words
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.limits import PAUSE_REASON_CHARS_MAX
-from reliable_pubsub.common.core.names import GROUP_PREFIX
 from reliable_pubsub.common.core.start import parse_start
-from reliable_pubsub.common.core.status import ClientStatus, SubscriptionStatus, TopicStatus
 from reliable_pubsub.common.key_files import client_keys
 from reliable_pubsub.common.signals import stop_on_signals
 from reliable_pubsub.common.surroundings import retry_policy
 
-LEASES_TO_EXPIRY = 2
+from .admin_tables import view
 
 _OPTIONS = (
     click.option("--endpoint", help="The proxy's subscriber endpoint."),
@@ -173,99 +168,6 @@ def list_all(client: Admin, as_json: bool) -> None:
         click.echo(msgspec.json.encode({"topics": topics, "clients": clients}).decode())
     else:
         Console().print(view(topics, clients))
-
-
-def view(topics: Sequence[TopicStatus], clients: Sequence[ClientStatus]) -> Group:
-    """The tables of `admin list`."""
-    return Group(
-        _table(
-            "topics",
-            ("topic", "first", "end", "bytes", "subscriptions", "publishers"),
-            [
-                (
-                    one.topic,
-                    f"{one.start:,}",
-                    f"{one.end:,}",
-                    f"{one.stored_bytes:,}",
-                    f"{_subscriptions(one):,}",
-                    f"{len(one.publishers) + one.publishers_left_out:,}",
-                )
-                for one in topics
-            ],
-        ),
-        _table(
-            "subscriptions",
-            ("topic", "subscriber", "generation", "cursor", "lag", "lag s", "lease left", "state"),
-            [
-                (
-                    topic.topic,
-                    one.subscriber,
-                    str(one.generation),
-                    f"{one.cursor:,}",
-                    f"{one.lag_messages:,}",
-                    f"{one.lag_s:.1f}",
-                    lease_left(one),
-                    one.state,
-                )
-                for topic in topics
-                for one in topic.subscriptions
-            ]
-            + [
-                (
-                    topic.topic,
-                    GROUP_PREFIX + one.group,
-                    str(one.generation),
-                    f"{one.cursor:,}",
-                    f"{one.held + one.waiting:,}",
-                    f"{one.lag_s:.1f}",
-                    "",
-                    one.state,
-                )
-                for topic in topics
-                for one in topic.groups or ()
-            ],
-        ),
-        _table(
-            "clients",
-            ("client", "role", "epoch", "subscriptions", "numbers compared"),
-            [
-                (
-                    one.client,
-                    one.role,
-                    str(one.epoch),
-                    str(one.subscriptions) if one.role == "subscriber" else "",
-                    ("yes" if one.numbered else "no") if one.role == "publisher" else "",
-                )
-                for one in clients
-            ],
-        ),
-    )
-
-
-def _subscriptions(topic: TopicStatus) -> int:
-    """How many are subscribed; a group is one."""
-    groups = len(topic.groups or ()) + (topic.groups_left_out or 0)
-    return len(topic.subscriptions) + topic.subscriptions_left_out + groups
-
-
-def lease_left(one: SubscriptionStatus) -> str:
-    """Seconds until a subscription expires unless it is heard; "": it has no lease."""
-    if not one.terms.lease_ms or one.state == "expired":
-        return ""
-    left_s = LEASES_TO_EXPIRY * one.terms.lease_ms / 1000 - one.silent_s
-    return f"{max(left_s, 0):.0f} s"
-
-
-def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table | Text:
-    if not rows:
-        return Text(f"{title}: none")
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for name in columns:
-        is_name = name in ("topic", "subscriber", "client")
-        table.add_column(name, overflow="fold", no_wrap=not is_name)
-    for row in rows:
-        table.add_row(*map(Text, row))  # names are not markup
-    return table
 
 
 # Changing.

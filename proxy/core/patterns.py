@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.answers import AnyReply, Limit, MessageBatches, NotSub, Stale
+from reliable_pubsub.common.core.answers import AnyReply, Limit, MessageBatches, NotSub
 from reliable_pubsub.common.core.errors import InvalidPatternError
 from reliable_pubsub.common.core.limits import (
     FETCH_BATCHES_MAX,
@@ -49,6 +49,7 @@ from .replies import decided, echo, limit_reached, malformed
 from .sessions import fence
 from .start_offset import chosen_offset
 from .state import State
+from .subscribing import stale_control
 from .subscriptions import Session, Subscription, unsubscribed
 from .topic_log import TopicLog
 
@@ -63,11 +64,7 @@ def match(state: State, request: Match, _body: bytes, now_ns: int) -> Decision:
     known = state.patterns.of.get(request.client, {}).get(request.match)
     is_repeat = request.control == session.control
     if request.control < session.control or (is_repeat and request.ends is (known is not None)):
-        text = (
-            f"control request {request.control} of {request.client!r} came after number "
-            f"{session.control} was used; it has no effect"
-        )
-        return Decision(Stale(**echo(state, request), text=text), visible_at=session.lsn)
+        return stale_control(state, request, session)
     if is_repeat:
         reply = Matched(**echo(state, request), topics=_count(state, request), already=True)
         return Decision(reply, visible_at=session.lsn)

@@ -12,7 +12,8 @@ from reliable_pubsub.common.core.requests import AnyRequest
 from reliable_pubsub.common.core.status import Status, StatusReport
 from reliable_pubsub.common.core.transaction_messages import Commit
 from reliable_pubsub.relay.core.messages import Interest, Node
-from reliable_pubsub.relay.core.rights import Need, Shown
+from reliable_pubsub.relay.core.needs import Need
+from reliable_pubsub.relay.core.rights import Shown
 
 from .interests import subscriptions
 from .records import Decision

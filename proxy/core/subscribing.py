@@ -6,6 +6,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.answers import ByeAck, Stale, SubAck, UnsubAck
+from reliable_pubsub.common.core.pattern_messages import Match
 from reliable_pubsub.common.core.requests import Bye, Sub, Unsub
 
 from .appending import topic_for
@@ -29,7 +30,7 @@ def sub(state: State, request: Sub, _body: bytes, now_ns: int) -> Decision:
     log = state.topics.get(request.topic)
     known = log.subscriptions.get(request.client) if log else None
     if request.control < session.control:
-        return _stale_control(state, request, session)
+        return stale_control(state, request, session)
     if request.group is not UNSET:
         return join(state, request, session, now_ns)
     active = known if known and known.active else None
@@ -110,7 +111,7 @@ def _repeated_sub(
         # clean session the reply is the same as before the removal.
         if request.terms.session == "clean":
             return not_subscribed(state, request, None)
-        return _stale_control(state, request, session)
+        return stale_control(state, request, session)
     if not known.active:
         return not_subscribed(state, request, known)
     return Decision(_sub_ack(state, request, log, known, already=True), visible_at=known.lsn)
@@ -155,7 +156,7 @@ def unsub(state: State, request: Unsub, _body: bytes, _now_ns: int) -> Decision:
     if isinstance(session, Decision):
         return session
     if request.control < session.control:
-        return _stale_control(state, request, session)
+        return stale_control(state, request, session)
     if request.group is not UNSET:
         return leave(state, request, session)
     log = state.topics.get(request.topic)
@@ -167,7 +168,7 @@ def unsub(state: State, request: Unsub, _body: bytes, _now_ns: int) -> Decision:
         seen = ControlSeen(request.client, session.epoch, session.nonce, request.control)
         return decided(state, gone, seen)
     if request.control == session.control:  # not a copy: the first one would have ended it
-        return _stale_control(state, request, session)
+        return stale_control(state, request, session)
     return decided(
         state,
         UnsubAck(**echo(state, request), topic=request.topic, already=False),
@@ -196,7 +197,8 @@ def bye(state: State, request: Bye, _body: bytes, _now_ns: int) -> Decision:
     return Decision(reply, visible_at=session.lsn)
 
 
-def _stale_control(state: State, request: Sub | Unsub, session: Session) -> Decision:
+def stale_control(state: State, request: Sub | Unsub | Match, session: Session) -> Decision:
+    """Refuse a late copy of a control request (rule R12)."""
     return Decision(
         Stale(
             **echo(state, request),

@@ -1,164 +1,41 @@
-"""Which request needs which right, and whether a key has it. Pure.
+"""Whether a key has the rights that a request needs. Pure.
 
-`NEEDS` is the one table of that, for every verb of proxy and relays; a verb that is not in it is
-denied to every key with rights. How rights are written: `common/core/rights.py`.
+What each needs: `needs.py`. How rights are written: `common/core/rights.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache, partial
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from msgspec import UNSET, Struct
 
-from reliable_pubsub.common.core import requests
-from reliable_pubsub.common.core.actions import Admin
 from reliable_pubsub.common.core.answers import Denied
-from reliable_pubsub.common.core.dead_letter import dead_topic, is_dead
+from reliable_pubsub.common.core.dead_letter import is_dead
 from reliable_pubsub.common.core.errors import ConfigurationError, InvalidPatternError
-from reliable_pubsub.common.core.group_messages import Settle, Take
-from reliable_pubsub.common.core.interest_messages import Subscriptions
 from reliable_pubsub.common.core.limits import COVER_STEPS_MAX
 from reliable_pubsub.common.core.message_base import Request
 from reliable_pubsub.common.core.names import is_passing_id
-from reliable_pubsub.common.core.pattern_messages import Fetch, Match
-from reliable_pubsub.common.core.qos0_messages import Listeners, Ring
 from reliable_pubsub.common.core.rights import NOTHING, Client, Globs
-from reliable_pubsub.common.core.status import Clients, Status
-from reliable_pubsub.common.core.transaction_messages import Abort, Commit, Stage
 
 from .automaton import Effort
-from .messages import Interest, Node
+from .needs import (
+    NEEDS,
+    OWN_OF_RELAY,
+    PASSING,
+    SHOWING,
+    Need,
+    TopicRight,
+    to_be_pushed,
+    to_read,
+)
 from .pattern import EVERYTHING, Kinds, Pattern, TopicTest, canonical, is_simple
 
-TopicRight = Literal["put", "get", "history", "dead_letters", "status", "admin"]
 Right = Literal["id", "relay", "connections_max"] | TopicRight
 
 _MATCHES_MAX: Final = 16_384  # of names with globs that are remembered: one takes up to 300 us
 _KINDS: Final = Kinds()
-
-
-class Need(Struct, frozen=True):
-    """A right that a request needs."""
-
-    right: TopicRight
-    topic: str | None = None  # None: for any topic, the answer shows only those
-    covers: Pattern | None = None  # instead of a topic: all that it matches
-
-
-def _to_read(topic: str, right: TopicRight = "get") -> Need:
-    return Need("dead_letters" if is_dead(topic) else right, topic)
-
-
-def _reads(request: Any) -> Iterator[Need]:
-    yield _to_read(request.topic)
-
-
-def _puts(request: Any) -> Iterator[Need]:
-    yield Need("put", request.topic)
-
-
-def _hello(request: requests.Hello) -> Iterator[Need]:
-    return (Need("put", topic) for topic in request.topics)
-
-
-def _dead(request: requests.Dead) -> Iterator[Need]:
-    yield _to_read(request.topic)
-    letters = dead_topic(request.topic)
-    if letters is not None:
-        yield Need("dead_letters", letters)
-
-
-def _settles(request: Take | Settle) -> Iterator[Need]:
-    yield _to_read(request.topic)
-    letters = dead_topic(request.topic)
-    if letters is not None and any(one.how == "reject" for one in request.outcomes):
-        yield Need("dead_letters", letters)
-
-
-def _sub(request: requests.Sub) -> Iterator[Need]:
-    yield _to_read(request.topic)
-    letters = dead_topic(request.topic)
-    terms = request.group_terms
-    if letters is not None and terms is not UNSET and terms.max_deliveries:
-        yield Need("dead_letters", letters)  # the proxy makes them for the group
-
-
-def _unsub(request: requests.Unsub) -> Iterator[Need]:
-    if request.group is not UNSET:
-        yield _to_read(request.topic)
-
-
-def _history(request: requests.History) -> Iterator[Need]:
-    yield _to_read(request.topic, "history")
-
-
-def _subscriptions(request: Subscriptions) -> Iterator[Need]:
-    pattern = request.match
-    yield Need("put", pattern.text if pattern.kind == "exact" else None)
-
-
-def to_be_pushed(pattern: Pattern) -> Iterator[Need]:
-    """What a node or a plain ZeroMQ subscriber needs, to be sent all that a pattern matches."""
-    if pattern.kind == "exact":
-        yield _to_read(pattern.text)
-    else:  # it may match topics of dead letters
-        yield Need("get", covers=pattern)
-        yield Need("dead_letters", covers=pattern)
-
-
-def _admin(request: Admin) -> Iterator[Need]:
-    topic = getattr(request.do, "topic", None)
-    yield Need("admin", covers=EVERYTHING) if topic is None else Need("admin", topic)
-
-
-def _interest(request: Interest) -> Iterator[Need]:
-    for pattern in request.patterns or ():
-        yield from to_be_pushed(pattern)
-
-
-def _nothing(_: Any) -> Iterator[Need]:
-    return iter(())
-
-
-# Beside an id of the key, which every verb needs. COMMIT: the proxy adds its topics.
-NEEDS: Final[Mapping[type[Request], Callable[[Any], Iterator[Need]]]] = {
-    requests.Hello: _hello,
-    requests.Put: _puts,
-    Stage: _puts,
-    Commit: _nothing,
-    Abort: _nothing,
-    requests.Delivery: _puts,
-    Listeners: _puts,
-    Subscriptions: _subscriptions,
-    requests.Get: _reads,
-    requests.Ack: _reads,
-    requests.Dead: _dead,
-    Take: _settles,
-    Settle: _settles,
-    Match: lambda _: iter((Need("get"),)),  # topics that may not be read are not matched
-    Fetch: lambda _: iter((Need("get"),)),
-    requests.Sub: _sub,
-    requests.Unsub: _unsub,
-    requests.Bye: _nothing,
-    Ring: _reads,
-    requests.History: _history,
-    Status: lambda _: iter((Need("status"),)),
-    Clients: lambda _: iter((Need("admin", covers=EVERYTHING),)),
-    Admin: _admin,
-    Interest: _interest,
-    Node: lambda _: iter((Need("status", covers=EVERYTHING),)),
-}
-# They change nothing for their sender, so they may come under the random id of a command.
-_PASSING: Final = (requests.History, Status, Clients, Admin, Node)
-# They show the topics of a right, and no others.
-_SHOWING: Final[Mapping[type[Request], TopicRight]] = {
-    Status: "status",
-    Subscriptions: "put",
-}
-# What a relay asks for itself; all else it passes on, and says for which key.
-_OWN_OF_RELAY: Final = (Status, Interest, Node)
 
 
 def _pattern(glob: str) -> Pattern:
@@ -273,7 +150,7 @@ class _Permit:
 
     def lacks(self, request: Request, more: Iterable[Need]) -> tuple[Right, str] | None:
         """The first right that a request lacks, with its topic."""
-        is_passing = isinstance(request, _PASSING) and is_passing_id(request.client)
+        is_passing = isinstance(request, PASSING) and is_passing_id(request.client)
         if not is_passing and not self.ids.has(request.client):
             return "id", ""
         find = NEEDS.get(type(request))
@@ -361,9 +238,7 @@ class Authority:
         if not self.has_rights:
             return None
         permit, more = self._permit(key), tuple(more)
-        if request.key is UNSET and not (
-            permit.is_relay and not isinstance(request, _OWN_OF_RELAY)
-        ):
+        if request.key is UNSET and not (permit.is_relay and not isinstance(request, OWN_OF_RELAY)):
             return _denial(permit, request, permit.lacks(request, more))
         if request.key is UNSET or not permit.is_relay:
             return _denial(permit, request, ("relay", ""))
@@ -425,7 +300,7 @@ class Authority:
 
         One that a relay passes on shows what both its keys may see.
         """
-        right = _SHOWING.get(type(request))
+        right = SHOWING.get(type(request))
         if not self.has_rights or right is None:
             return None
         found = {self._permit(key), self._permit(self.asker(key, request))}
@@ -438,7 +313,7 @@ class Authority:
 
     def may_read(self, keys: str, topic: str) -> bool:
         """Whether all of these keys, of `keys_of`, may get a topic."""
-        need = _to_read(topic)
+        need = to_read(topic)
         return not self.has_rights or all(
             self._permit(key).topics[need.right].has(topic) for key in keys.split() or [""]
         )

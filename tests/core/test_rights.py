@@ -29,8 +29,8 @@ from reliable_pubsub.common.core.status import Clients, Status, StatusReport
 from reliable_pubsub.proxy.core import broker
 from reliable_pubsub.relay.core.interest_link import digest_of
 from reliable_pubsub.relay.core.messages import Interest, InterestAck, Node, NodeReport
+from reliable_pubsub.relay.core.needs import NEEDS
 from reliable_pubsub.relay.core.pattern import EVERYTHING, Pattern
-from reliable_pubsub.relay.core.rights import NEEDS
 from reliable_pubsub.relay.core.unstored import Offer, encode_offer
 from tests.core.rights_world import GovernedProxy, Said, authority, key_of
 from tests.fakes import (
