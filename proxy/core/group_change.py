@@ -5,23 +5,20 @@ A mutable draft of the group's value; the record that comes of it replaces the v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from reliable_pubsub.common.core.batch import decode_batch
 from reliable_pubsub.common.core.dead_letter import DELIVERIES_USED_UP
-from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.group_messages import Grant, Outcome, Settle, Stretch, Take
 from reliable_pubsub.common.core.limits import (
-    BODY_BYTES_MAX,
     GROUP_GRANTS_MAX,
     GROUP_REASONS_MAX,
     GROUP_WINDOW_MAX,
-    REPLY_BATCHES_MAX,
 )
 
 from .dead_letters import GroupLetters
+from .group_reading import GroupReading
 from .group_state import (
     Member,
     Run,
@@ -34,7 +31,7 @@ from .group_state import (
     subscription_of_group,
     without_ended,
 )
-from .records import Appended, Decision, GroupChanged, Record
+from .records import Decision, GroupChanged, Record
 from .state import State
 from .topic_log import TopicLog
 
@@ -75,11 +72,8 @@ class Change:
         self._lost = list(group.lost)
         self._told = member.lost
         self.grants: list[Grant] = []
-        self.batches: list[Appended] = []
-        self._bytes_left = BODY_BYTES_MAX
         self._settled: list[Outcome] = []
-        self._holes: list[tuple[int, int]] = []
-        self._keys: dict[int, bytes | None] = {}  # read for this request
+        self.reading = GroupReading(state.reader, log, group.keys)
 
     @property
     def lease_ms(self) -> int:
@@ -191,16 +185,16 @@ class Change:
 
     def granted_before(self, request: Take) -> None:
         """Show again what this request was granted."""
-        self._bytes_left = request.bytes_max
+        self.reading.bytes_left = request.bytes_max
         for run in self._runs:
             if self._is_mine(run) and run.take == request.request:
-                end = self._read(run.first, run.end)
+                end = self.reading.read(run.first, run.end)
                 if end > run.first:
                     self.grants.append(Grant(run.first, end - run.first, run.delivery))
 
     def grant(self, request: Take) -> None:
         """Give the sender the first messages that may be delivered."""
-        self._bytes_left = request.bytes_max
+        self.reading.bytes_left = request.bytes_max
         is_ordered = self._group.terms.ordered_by == "key"
         find = self._ordered if is_ordered else self._unordered
         buried: list[tuple[int, int]] = []
@@ -216,9 +210,9 @@ class Change:
         if parts:
             self._runs = changed(self._runs, parts, hold)
             self.is_changed = True
-        if self._holes:
-            self._end(self._holes)
-            self._lost += [Stretch(first, end - first) for first, end in self._holes]
+        if self.reading.holes:
+            self._end(self.reading.holes)
+            self._lost += [Stretch(first, end - first) for first, end in self.reading.holes]
 
     def _end(self, parts: Sequence[tuple[int, int]]) -> None:
         if parts:
@@ -236,7 +230,7 @@ class Change:
             is_alone = self._goes_alone(run.delivery)
             if is_alone and parts and first < run.end:
                 return parts
-            end = self._read(first, min(run.end, first + (1 if is_alone else left)))
+            end = self.reading.read(first, min(run.end, first + (1 if is_alone else left)))
             if end > first:
                 parts.append((first, end))
                 left -= end - first
@@ -248,8 +242,12 @@ class Change:
         first = self._frontier
         left = min(left, 1) if is_alone else left
         limit = min(self._log.durable_end, self._cursor + GROUP_WINDOW_MAX, first + left)
-        end = self._whole(first, self._read(first, limit), left) if first < limit else first
-        for hole_first, hole_end in self._holes:
+        end = (
+            self.reading.whole(first, self.reading.read(first, limit), left)
+            if first < limit
+            else first
+        )
+        for hole_first, hole_end in self.reading.holes:
             if hole_first == end:
                 self._runs.append(Run(hole_first, hole_end, "free"))
         if end > first:
@@ -274,13 +272,13 @@ class Change:
                 if left <= 0 or len(parts) >= GROUP_GRANTS_MAX:
                     self._extend_to(offset if is_new else self._frontier)
                     return parts
-                key = self._key(offset, limit)
+                key = self.reading.key(offset, limit)
                 is_free = is_due and key not in blocked
                 if key is not None:
                     blocked.add(key)
                 if not is_free:
                     continue
-                if (is_alone and parts) or self._read(offset, offset + 1) == offset:
+                if (is_alone and parts) or self.reading.read(offset, offset + 1) == offset:
                     self._extend_to(offset if is_new else self._frontier)
                     return parts
                 left = 0 if is_alone else left - 1
@@ -325,63 +323,6 @@ class Change:
             offset += 1
         return offset
 
-    def _read(self, first: int, end: int) -> int:
-        """Add the batches of some messages to the reply; return how far there was room."""
-        log, at = self._log, first
-        while at < end:
-            last = self.batches[-1] if self.batches else None
-            if last is not None and last.base <= at < last.end:
-                at = last.end
-                continue
-            if self._bytes_left <= 0 or len(self.batches) >= REPLY_BATCHES_MAX:
-                break
-            found = [
-                batch
-                for batch in self._state.reader.read(
-                    log.topic_id, at, messages_max=end - at, bytes_max=self._bytes_left
-                )
-                if batch.end <= log.durable_end
-            ]
-            if not found or found[0].base > at:  # a loss that an operator has accepted
-                self._holes.append((at, min(found[0].base, end) if found else end))
-                break
-            for batch in found:
-                is_full = len(self.batches) >= REPLY_BATCHES_MAX
-                if self.batches and (is_full or len(batch.body) > self._bytes_left):
-                    return min(at, end)
-                self.batches.append(batch)
-                self._bytes_left -= len(batch.body)
-                at = batch.end
-        return min(at, end)
-
-    def _whole(self, first: int, end: int, wanted: int) -> int:
-        """Let a large grant end with a batch: the rest of one would be sent again with the next.
-
-        Args:
-            end: how far messages were read.
-        """
-        last = self.batches[-1] if self.batches else None
-        if last is None or end >= last.end or 2 * (last.base - first) < wanted:
-            return end
-        self.batches.pop()
-        self._bytes_left += len(last.body)
-        return last.base
-
-    def _key(self, offset: int, limit: int) -> bytes | None:
-        """The key of a message; it is read with those after it, up to the end of the window."""
-        if offset in self._group.keys:
-            return self._group.keys[offset]
-        if offset not in self._keys:
-            self._keys[offset] = None  # of a hole
-            for batch in self._state.reader.read(
-                self._log.topic_id, offset, messages_max=limit - offset, bytes_max=BODY_BYTES_MAX
-            ):
-                keys = _keys_in(batch)
-                for index in range(max(offset - batch.base, 0), batch.count):
-                    if batch.base + index < limit:
-                        self._keys[batch.base + index] = keys[index] if keys else None
-        return self._keys[offset]
-
     # The record.
 
     def records(self) -> tuple[Record, ...]:
@@ -407,7 +348,7 @@ class Change:
             runs,
             tuple(self._members.values()),
             tuple(self._lost),
-            keys=tuple((at, key) for at, key in self._keys.items() if at >= cursor),
+            keys=tuple((at, key) for at, key in self.reading.keys.items() if at >= cursor),
             member=request.client,
             epoch=request.epoch,
             granted=tuple(self.grants),
@@ -419,15 +360,3 @@ class Change:
 def _place(runs: Sequence[Run], first: int) -> int:
     """Where a run that begins at an offset belongs."""
     return next((index for index, run in enumerate(runs) if run.first > first), len(runs))
-
-
-def _keys_in(batch: Appended) -> Sequence[bytes | None] | None:
-    try:
-        return decode_batch(batch.body, batch.count).keys
-    except MalformedError:
-        return None
-
-
-def bodies(batches: Iterable[Appended]) -> bytes | None:
-    """The body frame of these batches."""
-    return b"".join([batch.body for batch in batches]) or None

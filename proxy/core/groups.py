@@ -27,7 +27,7 @@ from reliable_pubsub.common.core.requests import Sub, Unsub
 
 from .appending import topic_for
 from .changed_log import log_changed, witness_ns
-from .group_change import Change, bodies
+from .group_change import Change
 from .group_state import Member, Run, begun, joined, next_due_s, subscription_of_group
 from .records import ControlSeen, Decision, GroupChanged
 from .replies import decided, echo, limit_reached, malformed
@@ -201,14 +201,14 @@ def take(state: State, request: Take, _body: bytes, now_ns: int) -> Decision:
     reply = Taken(
         **echo(state, request),
         grants=tuple(change.grants),
-        batches=tuple([batch.header for batch in change.batches]),
+        batches=tuple([batch.header for batch in change.reading.batches]),
         refused=tuple(answer.refused),
         letters=tuple(answer.letters),
         lost=change.tell_lost(),
         lease_ms=change.lease_ms,
     )
     records = change.records()
-    body = bodies(change.batches)
+    body = change.reading.body
     if not records:
         return Decision(reply, (), visible_at, body)
     return replace(decided(state, reply, *records), body=body)
