@@ -46,7 +46,7 @@ from reliable_pubsub.common.core.requests import (
     Sub,
     Unsub,
 )
-from reliable_pubsub.common.core.wire import decode_reply, encode_request
+from reliable_pubsub.common.core.wire import decode_reply, encode
 
 from .attacks import Scene
 from .board import HONEST_TOPIC, IDLE, Board
@@ -92,7 +92,7 @@ class _Party:
         if body is not None:
             fields = {"crc": crc32(body)} | fields
         request = msgspec.convert(who | fields, kind)
-        self._socket.send_multipart(encode_request(request, body))
+        self._socket.send_multipart(encode(request, body))
         reply = decode_reply(self._socket.recv_multipart())[0]
         if not isinstance(reply, expected) or reply.request != request.request:
             raise WrongAnswerError(f"{request} was answered {reply}")

@@ -37,7 +37,7 @@ from reliable_pubsub.common.core.requests import (
 from reliable_pubsub.common.core.start import Earliest
 from reliable_pubsub.common.core.status import Clients, Status
 from reliable_pubsub.common.core.transaction_messages import Abort, Commit, Stage
-from reliable_pubsub.common.core.wire import encode_request
+from reliable_pubsub.common.core.wire import encode
 
 from . import zmtp
 from .malformed import BODY, MALFORMED
@@ -132,7 +132,7 @@ def the_wrong_mechanism(chance: random.Random, _: Scene, __: Role) -> Attack:
 @_kind
 def another_version(chance: random.Random, _: Scene, __: Role) -> Attack:
     """Of 1 and 2, which know no heartbeat, of 3.0, and of the future."""
-    status = encode_request(Status(client="stranger", epoch=0, request=1))
+    status = encode(Status(client="stranger", epoch=0, request=1))
     return chance.choice(
         [
             Attack(opening=zmtp.V1_OPENED, stays_s=SILENCE_S),
@@ -174,7 +174,7 @@ def the_routing_id_of_others(chance: random.Random, scene: Scene, _: Role) -> At
         [scene.publisher.encode(), b"same", b"\0", chance.randbytes(5), bytes(255)]
     )
     opening = zmtp.greeting() + zmtp.ready(b"DEALER", routing_id)
-    status = encode_request(Status(client="stranger", epoch=0, request=1))
+    status = encode(Status(client="stranger", epoch=0, request=1))
     return Attack(opening=opening, rest=asked(status), stays_s=0.2)
 
 
@@ -182,7 +182,7 @@ def the_routing_id_of_others(chance: random.Random, scene: Scene, _: Role) -> At
 
 
 def _status(number: int = 1) -> list[bytes]:
-    return encode_request(Status(client="stranger", epoch=0, request=number))
+    return encode(Status(client="stranger", epoch=0, request=number))
 
 
 @_kind
@@ -269,7 +269,7 @@ def a_byte_changed(chance: random.Random, scene: Scene, role: Role) -> Attack:
 
 def _all_asked(requests: Sequence[AnyRequest]) -> bytes:
     return b"".join(
-        asked(encode_request(one, BODY if isinstance(one, Put | Stage | Dead) else None))
+        asked(encode(one, BODY if isinstance(one, Put | Stage | Dead) else None))
         for one in requests
     )
 

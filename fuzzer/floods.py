@@ -14,7 +14,7 @@ from msgspec import Struct
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.common.core.status import Status
-from reliable_pubsub.common.core.wire import encode_request
+from reliable_pubsub.common.core.wire import encode
 from reliable_pubsub.relay.core.messages import Interest, Node
 from reliable_pubsub.relay.core.pattern import Pattern
 from reliable_pubsub.relay.core.push import END
@@ -140,7 +140,7 @@ def _interest(chance: random.Random, patterns: tuple[Pattern, ...]) -> Attack:
         )
         for version in range(1, 20)
     )
-    rest = b"".join(asked(encode_request(one)) for one in said)
+    rest = b"".join(asked(encode(one)) for one in said)
     return Attack(opening=OPENED, rest=rest, stays_s=STAYS_S)
 
 
@@ -158,8 +158,8 @@ def much_small_interest(chance: random.Random, _: Scene, __: Role) -> Attack:
 
 
 def status_that_is_not_read(_: random.Random, __: Scene, ___: Role) -> Attack:
-    status = asked(encode_request(Status(client="stranger", epoch=0, request=1)))
-    node = asked(encode_request(Node(client="stranger", epoch=0, request=1)))
+    status = asked(encode(Status(client="stranger", epoch=0, request=1)))
+    node = asked(encode(Node(client="stranger", epoch=0, request=1)))
     return Attack(opening=OPENED, rest=(status + node) * 100, reads=False, repeats=True)
 
 

@@ -25,7 +25,7 @@ from reliable_pubsub.common.core.message_base import Reply, Start
 from reliable_pubsub.common.core.requests import Ack, Get, Hello, History, Put, Sub, Unsub
 from reliable_pubsub.common.core.status import Status
 from reliable_pubsub.common.core.transaction_messages import Stage
-from reliable_pubsub.common.core.wire import encode_request
+from reliable_pubsub.common.core.wire import encode
 from reliable_pubsub.common.transport import use_keys_of
 from reliable_pubsub.relay.core.messages import Interest, Node
 from reliable_pubsub.relay.core.pattern import Pattern
@@ -112,7 +112,7 @@ class _Role:
             client = scene.publisher if is_publisher else scene.subscriber
         make = publishers_requests if target.name == "publisher" else subscribers_requests
         self.requests = [
-            [b"", *encode_request(one, BODY if isinstance(one, Put | Stage) else None)]
+            [b"", *encode(one, BODY if isinstance(one, Put | Stage) else None)]
             for one in make(client, scene, chance)
             if not is_of_the_id_alone(one, client)
         ]

@@ -7,7 +7,7 @@ import msgspec
 from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
 from reliable_pubsub.common.core.limits import BODY_BYTES_MAX, FRAME_BYTES_MAX, HEADER_BYTES_MAX
 from reliable_pubsub.common.core.requests import Put
-from reliable_pubsub.common.core.wire import PROTOCOL, encode_request
+from reliable_pubsub.common.core.wire import PROTOCOL, encode
 
 BODY = encode_batch(Batch([b"hostile"]))
 _STATUS_FIELDS = {"verb": "STATUS", "client": "stranger", "epoch": 0, "request": 1}
@@ -47,15 +47,15 @@ MALFORMED: dict[str, list[bytes]] = {
     "not UTF-8": [PROTOCOL, header(_STATUS_FIELDS).replace(b"stranger", b"\xff" * 8)],
     "body where none belongs": [PROTOCOL, header(_STATUS_FIELDS), b"body"],
     "nine frames": [PROTOCOL, header(_STATUS_FIELDS), *[b"x"] * 7],
-    "put without body": encode_request(a_put()),
-    "put with another crc": encode_request(a_put(crc=1), BODY),
-    "long topic": encode_request(a_put(topic="\u00fc" * 200), BODY),
+    "put without body": encode(a_put()),
+    "put with another crc": encode(a_put(crc=1), BODY),
+    "long topic": encode(a_put(topic="\u00fc" * 200), BODY),
     "topic with a control character": [
         PROTOCOL,
-        encode_request(a_put(topic="tab."))[1].replace(b"tab.", b"tab\t"),
+        encode(a_put(topic="tab."))[1].replace(b"tab.", b"tab\t"),
         BODY,
     ],
     "large header": [PROTOCOL, b"\xc0" * (HEADER_BYTES_MAX + 1)],
-    "large body": encode_request(a_put(), b"x" * (BODY_BYTES_MAX + 1)),
-    "largest frame that is read": encode_request(a_put(), b"x" * FRAME_BYTES_MAX),
+    "large body": encode(a_put(), b"x" * (BODY_BYTES_MAX + 1)),
+    "largest frame that is read": encode(a_put(), b"x" * FRAME_BYTES_MAX),
 }

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from reliable_pubsub.common.core.settings import Settings
 from reliable_pubsub.common.core.status import Status, StatusReport
-from reliable_pubsub.common.core.wire import decode_reply, encode_request
+from reliable_pubsub.common.core.wire import decode_reply, encode
 from reliable_pubsub.common.transport import use_keys_of
 
 ADDRESSES: Final = {"from the same address": "127.0.0.1", "from another address": "127.0.0.77"}
@@ -53,9 +53,7 @@ class _Newcomer:
         self.socket.setsockopt(zmq.LINGER, 0)
         use_keys_of(self._endpoint, self.socket)
         self.socket.connect(self._endpoint.replace("tcp://", f"tcp://{self._source}:0;"))
-        self.socket.send_multipart(
-            encode_request(Status(client=CLIENT, epoch=0, request=1, rows_max=0))
-        )
+        self.socket.send_multipart(encode(Status(client=CLIENT, epoch=0, request=1, rows_max=0)))
 
     def is_answered(self) -> bool:
         """Whether the answer is there; opens the connection again when an attempt is over."""

@@ -14,7 +14,7 @@ from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.keys import SecureEndpoint, keys_of
 from reliable_pubsub.common.core.limits import LINK_BYTES
 from reliable_pubsub.common.core.status import Status, StatusReport
-from reliable_pubsub.common.core.wire import encode_request
+from reliable_pubsub.common.core.wire import encode
 
 from .core.interest_link import Wish
 from .core.interest_table import CAP, Capped, changes_between
@@ -99,7 +99,7 @@ class NodeAbove:
         message = self.wish.message(now_s)
         if message is not None:
             with suppress(zmq.Again):  # a hung node has what it can hold; said again when due
-                self.interest.send_multipart([b"", *encode_request(message)], zmq.DONTWAIT)
+                self.interest.send_multipart([b"", *encode(message)], zmq.DONTWAIT)
         return self.wish.due_in_s(now_s)
 
     def ask_for_proxy(self, number: int) -> None:
@@ -108,7 +108,7 @@ class NodeAbove:
             client=self._node, epoch=0, request=_ASKED + number, topics_max=1, rows_max=0
         )
         with suppress(zmq.Again):
-            self.interest.send_multipart([b"", *encode_request(status)], zmq.DONTWAIT)
+            self.interest.send_multipart([b"", *encode(status)], zmq.DONTWAIT)
 
     def proxies(self) -> list[tuple[str, int]]:
         """The starts of proxies that it has said to lead to, each with the number asked with."""

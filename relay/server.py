@@ -17,7 +17,7 @@ from reliable_pubsub.common.core.keys import ServerKeys, keys_of
 from reliable_pubsub.common.core.limits import STATUS_ROWS_MAX
 from reliable_pubsub.common.core.message_base import Reply
 from reliable_pubsub.common.core.requests import AnyRequest
-from reliable_pubsub.common.core.wire import encode_reply
+from reliable_pubsub.common.core.wire import encode
 from reliable_pubsub.common.notify import ServiceManager
 from reliable_pubsub.common.scrapes import Scrapes
 from reliable_pubsub.common.system import WakeUp
@@ -333,7 +333,7 @@ class Relay:
         return Malformed(client="", epoch=0, request=0, boot=self._boot, text=text)
 
     def _reply(self, envelope: Sequence[bytes], reply: Reply) -> None:
-        self._requests.send_multipart([*envelope, *encode_reply(reply)])
+        self._requests.send_multipart([*envelope, *encode(reply)])
 
     def _take_answers(self, now_s: float) -> None:
         for _ in range(TURN_MAX):

@@ -31,7 +31,7 @@ from reliable_pubsub.common.core.errors import (
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.session import refusal
 from reliable_pubsub.common.core.status import ConnectionsStatus
-from reliable_pubsub.common.core.wire import encode_request
+from reliable_pubsub.common.core.wire import encode
 from reliable_pubsub.common.key_files import client_keys
 from reliable_pubsub.common.signals import stop_on_signals
 from reliable_pubsub.common.status_client import StatusClient
@@ -59,7 +59,7 @@ def ask_node(endpoint: str, *, timeout_s: float = TIMEOUT_S) -> NodeReport:
     transport = ReqTransport(endpoint)
     try:
         request = Node(client=f"topology-{secrets.token_hex(4)}", epoch=0, request=1)
-        transport.send(encode_request(request))
+        transport.send(encode(request))
         frames = transport.receive(timeout_s)
     finally:
         transport.close()

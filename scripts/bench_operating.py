@@ -21,7 +21,7 @@ import zmq
 
 from reliable_pubsub import Publisher, Subscriber
 from reliable_pubsub.common.core.status import Status
-from reliable_pubsub.common.core.wire import encode_request
+from reliable_pubsub.common.core.wire import encode
 from reliable_pubsub.proxy.stored_state import FILE_NAME
 
 from .cpu_costs import cpu_ns
@@ -133,7 +133,7 @@ class Connected:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, PER_PROCESS + 2 * TOGETHER)
         client = f"status-{os.getpid():08x}"
-        self._request = encode_request(Status(client=client, epoch=0, request=1))
+        self._request = encode(Status(client=client, epoch=0, request=1))
         self._endpoint = endpoint
 
     def more(self) -> None:

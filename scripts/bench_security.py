@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from reliable_pubsub import Publisher, secure
 from reliable_pubsub.common.core.status import Status
-from reliable_pubsub.common.core.wire import encode_request
+from reliable_pubsub.common.core.wire import encode
 from reliable_pubsub.common.key_files import new_pair
 from reliable_pubsub.common.transport import ReqTransport
 
@@ -108,7 +108,7 @@ def _started(
 
 def connect(endpoint: str) -> list[float]:
     """Seconds from a new socket to its first answer, of each connection."""
-    request = encode_request(Status(client="status-0badcafe", epoch=0, request=1))
+    request = encode(Status(client="status-0badcafe", epoch=0, request=1))
     taken_s = []
     for _ in range(CONNECTIONS):
         begun_s = time.perf_counter()

@@ -16,7 +16,7 @@ from reliable_pubsub.common.core.message_base import BatchHeader, QoS
 from reliable_pubsub.common.core.pattern import Topics
 from reliable_pubsub.common.core.recorder import Call
 from reliable_pubsub.common.core.requests import Ack, Dead, Get, Put
-from reliable_pubsub.common.core.wire import decode_reply, decode_request, encode_reply
+from reliable_pubsub.common.core.wire import decode_reply, decode_request, encode
 from reliable_pubsub.common.state_file import ClientState, MemoryState
 from reliable_pubsub.common.world import World
 from reliable_pubsub.publisher.client import Publisher
@@ -155,7 +155,7 @@ class _Relabelling:
         asked = self._request
         if isinstance(reply, PutAck) != isinstance(asked, Put):
             return list(frames)
-        return encode_reply(replace(reply, request=asked.request, epoch=asked.epoch))
+        return encode(replace(reply, request=asked.request, epoch=asked.epoch))
 
 
 class AcknowledgesBeforeInbox(Subscriber):

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.wire import encode_reply
+from reliable_pubsub.common.core.wire import encode
 from reliable_pubsub.proxy.core.engine import Engine
 from reliable_pubsub.proxy.core.outputs import Answer
 from reliable_pubsub.proxy.core.records import CursorMoved, Decision, Record
@@ -23,7 +23,7 @@ class AckBeforeDurable(Engine):
     """Answers from memory: the seed's way, and the fault that Jepsen found in NATS."""
 
     def _leave(self, decision: Decision, reply_to: Any, now_s: float) -> None:
-        self._answer(reply_to, decision.reply, encode_reply(decision.reply, decision.body))
+        self._answer(reply_to, decision.reply, encode(decision.reply, decision.body))
 
 
 class ForgetsNothingOnFullDisk(Engine):

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.common.core.requests import Get
-from reliable_pubsub.common.core.wire import decode_request, encode_request
+from reliable_pubsub.common.core.wire import decode_request, encode
 from reliable_pubsub.relay.core.wire import is_for_node
 
 from .swarm import Faults
@@ -123,7 +123,7 @@ class Network:
         chance = self._world.random
         if not isinstance(request, Get) or chance.random() >= self._faults.get_waits:
             return frames
-        return encode_request(replace(request, wait_ms=chance.choice((5, 20, 60, 1000))))
+        return encode(replace(request, wait_ms=chance.choice((5, 20, 60, 1000))))
 
     def _reply(self, transport: Asker, socket: int | None, frames: list[bytes], door: Door) -> None:
         if self._until(self._cut_until_s, door.name):

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.message_base import Role
-from reliable_pubsub.common.core.wire import encode_request
+from reliable_pubsub.common.core.wire import encode
 from reliable_pubsub.proxy.core.pushes import Down, Pushes
 from reliable_pubsub.relay.core.interest_link import Wish
 from reliable_pubsub.relay.core.pattern import Pattern
@@ -185,7 +185,7 @@ class SimulatedPushLink:
                 self._wish.ask_soon(now_s)
         message = self._wish.message(now_s)
         if message is not None:
-            self._network.network.request(self, encode_request(message))
+            self._network.network.request(self, encode(message))
         self._due_in_s = self._wish.due_in_s(now_s)
         return self._wish.settled
 

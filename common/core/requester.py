@@ -16,7 +16,7 @@ from .endpoint import endpoints_of
 from .errors import MalformedError, ProxyUnreachableError, TryLaterError
 from .message_base import Request, Role
 from .retry import RetryPolicy, Silence, unheard
-from .wire import decode_reply, encode_request
+from .wire import decode_reply, encode
 
 REOPEN: Final = Reopen()
 
@@ -78,7 +78,7 @@ class Requester:
             MalformedError: the proxy cannot read this request, or speaks another protocol.
         """
         retry = self.retry
-        exchange = Exchange(encode_request(request, body), retry.timeout_s + wait_s)
+        exchange = Exchange(encode(request, body), retry.timeout_s + wait_s)
         several = self._endpoints_count
         attempts = (retry.retries_max + 1) * several
         waited_s = 0.0

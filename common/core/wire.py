@@ -35,9 +35,9 @@ _requests: msgspec.msgpack.Decoder[AnyRequest] = msgspec.msgpack.Decoder(AnyRequ
 _replies: msgspec.msgpack.Decoder[AnyReply] = msgspec.msgpack.Decoder(AnyReply)
 
 
-def encode_request(request: Request, body: bytes | None = None) -> list[bytes]:
-    """Frames of a request; PUT, STAGE and DEAD have a body."""
-    header = _encoder.encode(request)
+def encode(message: Request | Reply, body: bytes | None = None) -> list[bytes]:
+    """Frames of a request or a reply; PUT, STAGE, DEAD, MESSAGE, TAKEN and FETCHED have a body."""
+    header = _encoder.encode(message)
     return [PROTOCOL, header] if body is None else [PROTOCOL, header, body]
 
 
@@ -83,12 +83,6 @@ def _check_topics(topic: str, request: AnyRequest) -> None:
         topics = [one.topic for one in request.told]
     if not all(map(topic_fits, topics)):
         raise MalformedError("topic: more than 255 bytes of UTF-8")
-
-
-def encode_reply(reply: Reply, body: bytes | None = None) -> list[bytes]:
-    """Frames of a reply; MESSAGE, TAKEN and FETCHED have a body."""
-    header = _encoder.encode(reply)
-    return [PROTOCOL, header] if body is None else [PROTOCOL, header, body]
 
 
 def decode_reply(frames: Sequence[bytes]) -> tuple[AnyReply, bytes]:

@@ -47,7 +47,7 @@ from reliable_pubsub.common.core.pattern_messages import Fetch, Fetched, Match
 from reliable_pubsub.common.core.qos0_messages import Listeners, ListenersReport, Ring
 from reliable_pubsub.common.core.requests import AnyRequest, Get
 from reliable_pubsub.common.core.status import Status, StatusReport
-from reliable_pubsub.common.core.wire import decode_request, encode_reply
+from reliable_pubsub.common.core.wire import decode_request, encode
 from reliable_pubsub.relay.core.attendance import Excess
 from reliable_pubsub.relay.core.messages import Interest, Node
 from reliable_pubsub.relay.core.rights import Authority, Shown, denied
@@ -283,7 +283,7 @@ class Engine:
 
     def _leave(self, decision: Decision, reply_to: Any, now_s: float) -> None:
         """Answer when everything that the reply reports is durable."""
-        frames = encode_reply(decision.reply, decision.body)
+        frames = encode(decision.reply, decision.body)
         if decision.visible_at <= self.state.durable_lsn:
             self._answer(reply_to, decision.reply, frames)
         else:
@@ -479,7 +479,7 @@ class Engine:
 
     def _answer(self, reply_to: Any, reply: Reply, frames: list[bytes] | None = None) -> None:
         """Answer now; the frames are those of the reply, if it was encoded before."""
-        frames = frames or encode_reply(reply)
+        frames = frames or encode(reply)
         if isinstance(reply, MessageBatches):
             first, last = reply.batches[0], reply.batches[-1]
             self.counts.sent_messages += last.base + last.count - first.base

@@ -33,8 +33,7 @@ from reliable_pubsub.common.core.requests import Ack, AnyRequest, Get, History
 from reliable_pubsub.common.core.wire import (
     decode_reply,
     decode_request,
-    encode_reply,
-    encode_request,
+    encode,
 )
 
 from .batch_cache import BatchCache, Found
@@ -125,7 +124,7 @@ def _what_is_asked(request: _Reading) -> bytes:
     asked = replace(request, client="any", epoch=0, request=0)
     if isinstance(asked, Get):
         asked = replace(asked, generation=1, key=UNSET)
-    return encode_request(asked)[1]
+    return encode(asked)[1]
 
 
 class _Waiting:
@@ -223,15 +222,15 @@ class Forwarding:
             return
         found = asker(request)
         if isinstance(found, Denied):
-            self._actions.append(ToPeer(envelope, encode_reply(found)))
+            self._actions.append(ToPeer(envelope, encode(found)))
             return
         key = found or UNSET
         if request.key != key:  # what a sender says of itself is not believed
             request = replace(request, key=key)
-            frames = encode_request(request)
+            frames = encode(request)
         if isinstance(request, Take | Fetch) and request.wait_ms:
             request = replace(request, wait_ms=UNSET)
-            frames = encode_request(request)
+            frames = encode(request)
         if isinstance(request, Get):
             # Nothing waits through a node: it would take the place of 16 requests under way.
             request = replace(request, wait_ms=UNSET, ring=UNSET)
@@ -243,7 +242,7 @@ class Forwarding:
     def _read(self, envelope: Envelope, request: _Reading, now_s: float) -> None:
         """Answer from the cache, join who asks the same, or pass on."""
         if isinstance(request, Get) and not self._is_confirmed(request, now_s):
-            self._pass_on(_Flight(encode_request(request), envelope, request), now_s)
+            self._pass_on(_Flight(encode(request), envelope, request), now_s)
             return
         if isinstance(request, Get) and request.boot == self.cache.boot:
             found = self.cache.read(
@@ -259,7 +258,7 @@ class Forwarding:
         key = _what_is_asked(request)
         flight = self._by_key.get(key)
         if flight is None:
-            flight = _Flight(encode_request(request), envelope, request)
+            flight = _Flight(encode(request), envelope, request)
             flight.key = key
             self._by_key[key] = flight
             self._pass_on(flight, now_s)
@@ -294,7 +293,7 @@ class Forwarding:
             known = self._readers[request.client, request.topic]
             if request.cursor > known.cursor:
                 known.cursor, known.newest = request.cursor, request
-        self._actions.append(ToPeer(envelope, encode_reply(reply, body)))
+        self._actions.append(ToPeer(envelope, encode(reply, body)))
 
     # Up, and down again.
 
@@ -339,7 +338,7 @@ class Forwarding:
                 whole = body if isinstance(reply, MessageBatches) else None
                 self._answer(envelope, request, echo, whole)
             else:
-                self._pass_on(_Flight(encode_request(request), envelope, request), now_s)
+                self._pass_on(_Flight(encode(request), envelope, request), now_s)
         for envelope, request in flight.later:
             self._read(envelope, request, now_s)
         self._send_waiting(now_s)
@@ -403,7 +402,7 @@ class Forwarding:
             cursor=known.cursor,
             key=newest.key,
         )
-        self._pass_on(_Flight(encode_request(ack), None, ack), now_s)
+        self._pass_on(_Flight(encode(ack), None, ack), now_s)
 
     @property
     def untold(self) -> int:

@@ -8,7 +8,7 @@ from msgspec import convert
 
 from reliable_pubsub.common.core.message_base import Reply, Role
 from reliable_pubsub.common.core.rights import NOTHING, Client, Rights
-from reliable_pubsub.common.core.wire import decode_reply, encode_request
+from reliable_pubsub.common.core.wire import decode_reply, encode
 from reliable_pubsub.proxy.core.broker import belongs
 from reliable_pubsub.relay.core.messages import Interest, Node
 from reliable_pubsub.relay.core.rights import Authority
@@ -59,7 +59,7 @@ class GovernedProxy(MemoryProxy):
         if role is None:
             role = "subscriber" if of_tree or belongs(request, "subscriber") else "publisher"
         self.engine.receive(
-            encode_request(request, body),
+            encode(request, body),
             over,
             role=role,
             now_s=self.now_s,

@@ -26,7 +26,7 @@ from reliable_pubsub.common.core.limits import (
     TOPICS_MAX,
 )
 from reliable_pubsub.common.core.settings import OnBound
-from reliable_pubsub.common.core.wire import decode_request, encode_request
+from reliable_pubsub.common.core.wire import decode_request, encode
 from reliable_pubsub.proxy.core.broker import decide, due
 from reliable_pubsub.proxy.core.records import TopicCreated, Trimmed
 from reliable_pubsub.proxy.core.state import BrokerSettings, State
@@ -152,7 +152,7 @@ class TestANumber:
 
         last = proxy.put(NUMBER_MAX - 1)
         with pytest.raises(MalformedError, match="sequence numbers end"):
-            decode_request(encode_request(a_put(NUMBER_MAX), put_body(NUMBER_MAX)))
+            decode_request(encode(a_put(NUMBER_MAX), put_body(NUMBER_MAX)))
         body = put_body(9)
         again = proxy.ask(a_put(1, body=body), body)
 

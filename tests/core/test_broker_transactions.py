@@ -31,7 +31,7 @@ from reliable_pubsub.common.core.transaction_messages import (
     StageAck,
     TopicReceipt,
 )
-from reliable_pubsub.common.core.wire import encode_reply, encode_request
+from reliable_pubsub.common.core.wire import encode
 from reliable_pubsub.proxy.core import transactions
 from reliable_pubsub.proxy.core.applying import committed
 from reliable_pubsub.proxy.core.records import Appended, Staged
@@ -528,7 +528,7 @@ class TestTheBoundsOfStaging:
         receipts = (TopicReceipt(topic, huge, huge, huge),) * limits.TRANSACTION_TOPICS_MAX
         ack = CommitAck(client="p", epoch=1, request=1, already=False, receipts=receipts)
 
-        for frames in (encode_request(commit), encode_reply(ack)):
+        for frames in (encode(commit), encode(ack)):
             assert len(frames[1]) <= limits.HEADER_BYTES_MAX
 
 

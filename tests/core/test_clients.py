@@ -21,7 +21,7 @@ from reliable_pubsub.common.core.errors import (
 from reliable_pubsub.common.core.limits import KIB, MIB
 from reliable_pubsub.common.core.retry import RetryPolicy, poll_pause_s
 from reliable_pubsub.common.core.start import Earliest
-from reliable_pubsub.common.core.wire import decode_reply, decode_request, encode_request
+from reliable_pubsub.common.core.wire import decode_reply, decode_request, encode
 from reliable_pubsub.common.state_file import MemoryState
 from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.topic_log import Retention
@@ -287,7 +287,7 @@ class TestAGet:
             if isinstance(reply, MessageBatches) and reply.batches[0].base == 1 and not old:
                 old.append(frames)
                 asked = replace(decode_request(frames)[0], cursor=0, messages_max=1)
-                return proxy.frames(encode_request(asked))
+                return proxy.frames(encode(asked))
             return answer
 
         transport = FakeTransport(answer, clock)

@@ -30,7 +30,7 @@ from reliable_pubsub.common.core.limits import GROUP_WINDOW_MAX, MIB
 from reliable_pubsub.common.core.message_base import GroupTerms, Start, Terms
 from reliable_pubsub.common.core.requests import Sub, Unsub
 from reliable_pubsub.common.core.status import Status, StatusReport
-from reliable_pubsub.common.core.wire import decode_request, encode_request
+from reliable_pubsub.common.core.wire import decode_request, encode
 from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.topic_log import Retention
 from tests.fakes import MemoryProxy, a_broker, a_hello, a_put, an_action
@@ -747,4 +747,4 @@ def test_outcomes_that_say_nothing_are_malformed(outcomes: tuple[Outcome, ...]) 
     )
 
     with pytest.raises(Exception, match="outcomes"):
-        decode_request(encode_request(request))
+        decode_request(encode(request))

@@ -25,7 +25,7 @@ from reliable_pubsub.common.core.interest_messages import (
 from reliable_pubsub.common.core.pattern import Pattern, glob, regex
 from reliable_pubsub.common.core.pattern_messages import Match
 from reliable_pubsub.common.core.retry import RetryPolicy
-from reliable_pubsub.common.core.wire import encode_request
+from reliable_pubsub.common.core.wire import encode
 from reliable_pubsub.proxy.core import interests
 from reliable_pubsub.proxy.core.outputs import Answer
 from reliable_pubsub.publisher.client import Publisher
@@ -395,7 +395,7 @@ class TestAKey:
         proxy.decide(a_sub(1, topic="mine/1"))
         asked = Subscriptions(client="p", epoch=1, request=2, match=glob("*"))
         now_s, now_ns = proxy.now_s, proxy.now_ns
-        frames, key = encode_request(asked), key_of("p")
+        frames, key = encode(asked), key_of("p")
 
         proxy.engine.receive(frames, "asker", role="publisher", now_s=now_s, now_ns=now_ns, key=key)
         proxy.engine.flush()

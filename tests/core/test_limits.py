@@ -36,7 +36,7 @@ from reliable_pubsub.common.core.status import (
     SubscriptionStatus,
     TopicStatus,
 )
-from reliable_pubsub.common.core.wire import decode_reply, encode_reply, encode_request
+from reliable_pubsub.common.core.wire import decode_reply, encode
 
 HUGE = 2**63 - 1
 ID = "x" * CLIENT_ID_CHARS_MAX
@@ -122,7 +122,7 @@ class TestTheLargestHeader:
             topics=(TOPIC,) * HELLO_TOPICS_MAX,
         )
 
-        assert len(encode_request(hello)[1]) <= HEADER_BYTES_MAX
+        assert len(encode(hello)[1]) <= HEADER_BYTES_MAX
 
     def test_of_the_answer_to_it_fits(self) -> None:
         position = TopicPosition(topic=TOPIC, log="f" * 36, last_sequence=HUGE, offset=HUGE)
@@ -130,7 +130,7 @@ class TestTheLargestHeader:
             client=ID, epoch=HUGE, request=HUGE, positions=(position,) * HELLO_TOPICS_MAX
         )
 
-        decode_reply(encode_reply(answer))
+        decode_reply(encode(answer))
 
     def test_of_a_message_fits(self) -> None:
         header = BatchHeader(HUGE, BATCH_MESSAGES_MAX, ID, HUGE, HUGE, 2**32 - 1, 0)
@@ -138,7 +138,7 @@ class TestTheLargestHeader:
             client=ID, epoch=HUGE, request=HUGE, batches=(header,) * REPLY_BATCHES_MAX, end=HUGE
         )
 
-        decode_reply(encode_reply(answer, b""))
+        decode_reply(encode(answer, b""))
 
     def test_of_a_page_of_status_fits(self) -> None:
         """The largest page: full topics until the rows of a page are reached, then one more."""
@@ -180,7 +180,7 @@ class TestTheLargestHeader:
             store_path="p" * 4096,
         )
 
-        decode_reply(encode_reply(answer))
+        decode_reply(encode(answer))
 
 
 def test_a_header_above_its_limit_is_refused() -> None:

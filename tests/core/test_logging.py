@@ -9,7 +9,7 @@ import pytest
 from reliable_pubsub import Earliest, ProxyUnreachableError, Publisher, RetryPolicy, Subscriber
 from reliable_pubsub.common.core.answers import Busy
 from reliable_pubsub.common.core.errors import TryLaterError
-from reliable_pubsub.common.core.wire import decode_request, encode_reply
+from reliable_pubsub.common.core.wire import decode_request, encode
 from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy, a_world
 
 PUBLISHERS = "tcp://127.0.0.1:5555"  # the default
@@ -91,7 +91,7 @@ def test_each_not_now_of_the_proxy_is_a_warning(caplog: Logged) -> None:
         request, _ = decode_request(frames)  # type: ignore[arg-type]
         client, epoch, number = request.client, request.epoch, request.request
         busy = Busy(client=client, epoch=epoch, request=number, boot="boot-1", text="no room")
-        return list(encode_reply(busy, None))
+        return list(encode(busy, None))
 
     clock = FakeClock()
     publisher = Publisher("p", retry=ONCE, _world=a_world(full, clock))

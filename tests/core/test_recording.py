@@ -31,7 +31,7 @@ from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.core.requests import Ack, Get, Hello, Put, Sub, Unsub
 from reliable_pubsub.common.core.retry import RetryPolicy
-from reliable_pubsub.common.core.wire import decode_request, encode_reply
+from reliable_pubsub.common.core.wire import decode_request, encode
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
 from tests.fakes import (
@@ -64,7 +64,7 @@ class AnsweringLink(Link):
         if self.reply is None:
             return None
         who = {"client": request.client, "epoch": request.epoch, "request": request.request}
-        return encode_reply(self.reply(**who))
+        return encode(self.reply(**who))
 
 
 class World:

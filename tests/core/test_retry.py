@@ -16,7 +16,7 @@ from reliable_pubsub.common.core.errors import MalformedError, ProxyUnreachableE
 from reliable_pubsub.common.core.message_base import Reply
 from reliable_pubsub.common.core.requester import Requester
 from reliable_pubsub.common.core.retry import RetryPolicy, poll_pause_s
-from reliable_pubsub.common.core.wire import encode_reply
+from reliable_pubsub.common.core.wire import encode
 from tests.fakes import FakeClock, FakeTransport, a_hello, a_put, a_world, put_body
 
 REQUEST = a_put(1, request=7)
@@ -40,7 +40,7 @@ class Script:
 
     def _next(self, _frames: Sequence[bytes]) -> Sequence[bytes] | None:
         answer = self._answers.pop(0)
-        return None if answer is None else encode_reply(answer)
+        return None if answer is None else encode(answer)
 
     def ask(self, retry: RetryPolicy = QUICK, *, chance: float = 0.0) -> AnyReply:
         requester = a_requester(self.transport.endpoint, retry, chance=chance)

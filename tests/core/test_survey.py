@@ -5,7 +5,7 @@ from __future__ import annotations
 from reliable_pubsub.common.core.answers import Full
 from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.common.core.requests import Get, Put
-from reliable_pubsub.common.core.wire import encode_request
+from reliable_pubsub.common.core.wire import encode
 from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.survey import (
     PIECE_READS,
@@ -145,9 +145,9 @@ class TestTheCounts:
         proxy = with_subscribers("a")
         body = put_body(1)
         requests: list[tuple[Role, list[bytes]]] = [
-            ("publisher", encode_request(a_put(1), body)),
-            ("subscriber", encode_request(a_get(0, client="a"))),
-            ("subscriber", encode_request(a_put(1), body)),  # it does not belong there
+            ("publisher", encode(a_put(1), body)),
+            ("subscriber", encode(a_get(0, client="a"))),
+            ("subscriber", encode(a_put(1), body)),  # it does not belong there
         ]
         for role, frames in requests:
             proxy.engine.receive(frames, None, role=role, now_s=0.0, now_ns=NOW_NS)

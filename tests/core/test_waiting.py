@@ -8,7 +8,7 @@ import pytest
 
 from reliable_pubsub.common.core.answers import Malformed
 from reliable_pubsub.common.core.requests import Get
-from reliable_pubsub.common.core.wire import decode_request, encode_reply
+from reliable_pubsub.common.core.wire import decode_request, encode
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
 from tests.fakes import PATIENT, FakeClock, FakeTransport, Link, MemoryProxy, a_world
@@ -32,7 +32,7 @@ class WaitingTransport(FakeTransport):
             if request.wait_ms and not self.knows_it:
                 client, epoch, number = request.client, request.epoch, request.request
                 refusal = Malformed(client=client, epoch=epoch, request=number, text="wait_ms")
-                return encode_reply(refusal)
+                return encode(refusal)
             if request.wait_ms:
                 self.clock.time_s += request.wait_ms / 1000
         return self.link(frames)

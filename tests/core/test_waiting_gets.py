@@ -13,7 +13,7 @@ from reliable_pubsub.common.core.limits import HELD_REQUESTS_MAX, MIB
 from reliable_pubsub.common.core.message_base import Terms
 from reliable_pubsub.common.core.requests import AnyRequest
 from reliable_pubsub.common.core.status import Status, StatusReport
-from reliable_pubsub.common.core.wire import decode_reply, encode_request
+from reliable_pubsub.common.core.wire import decode_reply, encode
 from reliable_pubsub.proxy.core.leases import ended_leases, longest_wait_s
 from reliable_pubsub.proxy.core.records import Decision
 from reliable_pubsub.proxy.core.waiting_gets import TURN_MAX, WaitingGets
@@ -414,7 +414,7 @@ class TestTheProxyOfTheTests:
         proxy = subscribed()
         proxy.clock = FakeClock()
 
-        frames = proxy.frames(encode_request(a_get(0, wait_ms=WAIT_MS, request=2)))
+        frames = proxy.frames(encode(a_get(0, wait_ms=WAIT_MS, request=2)))
 
         assert isinstance(decode_reply(frames)[0], NoMessagesYet)
         assert (proxy.now_s, proxy.clock.time_s) == (WAIT_S, WAIT_S)
@@ -423,7 +423,7 @@ class TestTheProxyOfTheTests:
         proxy = subscribed()
         proxy.meanwhile = lambda: proxy.put(1)
 
-        frames = proxy.frames(encode_request(a_get(0, wait_ms=WAIT_MS, request=2)))
+        frames = proxy.frames(encode(a_get(0, wait_ms=WAIT_MS, request=2)))
 
         assert shown(decode_reply(frames)[0]) == [(0, 1)]
 

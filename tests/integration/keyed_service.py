@@ -11,7 +11,7 @@ from typing import Any
 
 from reliable_pubsub import ProxyUnreachableError, RetryPolicy, secure
 from reliable_pubsub.common.core.message_base import Reply
-from reliable_pubsub.common.core.wire import encode_request
+from reliable_pubsub.common.core.wire import encode
 from reliable_pubsub.common.key_files import new_pair, read_public
 from reliable_pubsub.common.transport import ReqTransport
 from reliable_pubsub.relay.core.wire import decode_node_reply
@@ -99,7 +99,7 @@ class KeyedService(Service):
         """Ask by hand, whatever the library would say to it."""
         transport = ReqTransport(endpoint)
         try:
-            transport.send(encode_request(request, body))
+            transport.send(encode(request, body))
             frames = transport.receive(PATIENCE_S)
         finally:
             transport.close()

@@ -9,7 +9,7 @@ import zmq
 
 from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
 from reliable_pubsub.common.core.message_base import BatchHeader
-from reliable_pubsub.common.core.wire import encode_request
+from reliable_pubsub.common.core.wire import encode
 from reliable_pubsub.lab.link import LinkTo as LinkTo
 from reliable_pubsub.relay.above import NodeAbove
 from reliable_pubsub.relay.core.pattern import Pattern
@@ -113,7 +113,7 @@ class Leaf:
         self.above.want(patterns, frozenset())
         message = self.above.wish.message(time.monotonic() + PATIENCE_S)
         assert message is not None
-        self.above.interest.send_multipart([b"", *encode_request(message)])
+        self.above.interest.send_multipart([b"", *encode(message)])
         reply = decode_node_reply(self.above.interest.recv_multipart()[1:])
         self.above.wish.answered(reply, time.monotonic())
         assert self.above.wish.acknowledged == message.version

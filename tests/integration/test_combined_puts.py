@@ -13,7 +13,7 @@ from reliable_pubsub.common.core.batch import decode_batch
 from reliable_pubsub.common.core.message_base import QoS
 from reliable_pubsub.common.core.requests import Put
 from reliable_pubsub.common.core.retry import RetryPolicy
-from reliable_pubsub.common.core.wire import decode_request, encode_reply
+from reliable_pubsub.common.core.wire import decode_request, encode
 from reliable_pubsub.common.state_file import MemoryState
 from tests.fakes import FakeClock, Link, MemoryProxy, a_world
 
@@ -60,7 +60,7 @@ class HoldingLink(Link):
             limit = Limit(
                 client="p", epoch=request.epoch, request=request.request, limit=1, text="no room"
             )
-            return encode_reply(limit, b"")
+            return encode(limit, b"")
         self.script(fate if fate in "<>" else "")
         answer = super().__call__(frames)
         if fate == "?":

@@ -18,7 +18,7 @@ from reliable_pubsub.common.core.limits import FRAME_BYTES_MAX
 from reliable_pubsub.common.core.message_base import Request
 from reliable_pubsub.common.core.requests import Hello, Put
 from reliable_pubsub.common.core.status import Status, StatusReport
-from reliable_pubsub.common.core.wire import PROTOCOL, decode_reply, encode_request
+from reliable_pubsub.common.core.wire import PROTOCOL, decode_reply, encode
 from reliable_pubsub.common.system import IS_LINUX
 
 from .harness import Process, Service, eventually, zmq_context
@@ -92,7 +92,7 @@ def test_a_verb_at_the_wrong_endpoint_is_refused_by_name(
 ) -> None:
     endpoint = service.publisher_endpoint if at_publishers else service.subscriber_endpoint
     if isinstance(request_, Put):
-        frames = encode_request(request_, BODY)
+        frames = encode(request_, BODY)
     else:
         echo = {"client": "stranger", "epoch": 1, "request": 7}
         frames = [PROTOCOL, header(request_ | echo)]
@@ -108,7 +108,7 @@ def test_a_verb_at_the_wrong_endpoint_is_refused_by_name(
 def test_status_is_answered_at_both_endpoints(service: Service) -> None:
     """Row 1.28: one that is busy or out of reach hides nothing."""
     for endpoint in (service.publisher_endpoint, service.subscriber_endpoint):
-        assert isinstance(answer_to(endpoint, encode_request(STATUS)), StatusReport)
+        assert isinstance(answer_to(endpoint, encode(STATUS)), StatusReport)
 
 
 def unread(endpoint: str) -> int:
@@ -136,14 +136,14 @@ def test_puts_of_many_clients_share_a_commit(service: Service, proxy: Process) -
         for number, client in enumerate(clients):
             who = {"client": f"c{number}", "epoch": 1}
             hello = Hello(**who, request=1, role="publisher", nonce=b"12345678")  # type: ignore[arg-type]
-            client.send_multipart(encode_request(hello))
+            client.send_multipart(encode(hello))
             client.recv_multipart()
         before = service.status().committer
 
         proxy.pause()
         for number, client in enumerate(clients):
             put = a_put(client=f"c{number}", epoch=1, request=2, first_sequence=1)
-            client.send_multipart(encode_request(put, BODY))
+            client.send_multipart(encode(put, BODY))
         if IS_LINUX:  # what is sent may still be in this process
             at_the_proxy = "puts at the proxy"
             eventually(lambda: unread(service.publisher_endpoint) >= PUTS_AT_ONCE, at_the_proxy)
@@ -164,11 +164,11 @@ def test_a_frame_above_the_maximum_ends_the_connection_and_nothing_else(
     with peer(service.publisher_endpoint, zmq.DEALER) as honest:
         with peer(service.publisher_endpoint) as hostile:
             monitor = hostile.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-            hostile.send_multipart(encode_request(a_put(), b"x" * (FRAME_BYTES_MAX + 1)))
+            hostile.send_multipart(encode(a_put(), b"x" * (FRAME_BYTES_MAX + 1)))
             assert monitor.poll(ANSWER_MS), "the proxy kept the connection"
             assert not hostile.poll(SILENCE_MS), "there was an answer"
             hostile.disable_monitor()
-        honest.send_multipart([b"", *encode_request(STATUS)])
+        honest.send_multipart([b"", *encode(STATUS)])
         assert decode_reply(honest.recv_multipart()[1:])[0].client == "stranger"
 
 
@@ -181,7 +181,7 @@ def test_every_request_of_a_queue_gets_exactly_one_answer_with_its_echo(
     readable: list[Request] = []
     with peer(service.publisher_endpoint, zmq.DEALER) as dealer:
         hello = Hello(client="stranger", epoch=1, request=1, role="publisher", nonce=b"12345678")
-        dealer.send_multipart([b"", *encode_request(hello)])
+        dealer.send_multipart([b"", *encode(hello)])
         decode_reply(dealer.recv_multipart()[1:])
         answers = []
         for number in range(2, 402):
@@ -189,10 +189,10 @@ def test_every_request_of_a_queue_gets_exactly_one_answer_with_its_echo(
                 dealer.send_multipart([b"", *chance.choice(malformed)])
             elif chance.random() < 0.5:
                 readable.append(Status(client="stranger", epoch=1, request=number))
-                dealer.send_multipart([b"", *encode_request(readable[-1])])
+                dealer.send_multipart([b"", *encode(readable[-1])])
             else:
                 readable.append(a_put(request=number, first_sequence=1 + chance.randrange(3)))
-                dealer.send_multipart([b"", *encode_request(readable[-1], BODY)])
+                dealer.send_multipart([b"", *encode(readable[-1], BODY)])
             if number % 10 == 1:
                 answers += [decode_reply(dealer.recv_multipart()[1:])[0] for _ in range(10)]
 
@@ -206,12 +206,12 @@ def test_every_request_of_a_queue_gets_exactly_one_answer_with_its_echo(
 @pytest.mark.usefixtures("proxy")
 def test_a_put_whose_sender_left_is_stored_once(service: Service) -> None:
     hello = Hello(client="stranger", epoch=1, request=1, role="publisher", nonce=b"12345678")
-    answer_to(service.publisher_endpoint, encode_request(hello))
+    answer_to(service.publisher_endpoint, encode(hello))
     with peer(service.publisher_endpoint) as one:
-        one.send_multipart(encode_request(a_put(), BODY))
+        one.send_multipart(encode(a_put(), BODY))
         eventually(lambda: service.status().topics, "topic of the put")
 
-    reply = answer_to(service.publisher_endpoint, encode_request(a_put(), BODY))
+    reply = answer_to(service.publisher_endpoint, encode(a_put(), BODY))
 
     assert type(reply).__name__ == "Duplicate"
     assert service.payloads("t") == [b"hostile"]

@@ -14,7 +14,7 @@ from reliable_pubsub.common.core.answers import AnyReply, Busy, Duplicate, Hello
 from reliable_pubsub.common.core.message_base import Reply, Request
 from reliable_pubsub.common.core.requests import Ack, Hello
 from reliable_pubsub.common.core.status import CommitterStatus, Status, StatusReport
-from reliable_pubsub.common.core.wire import decode_reply, encode_request
+from reliable_pubsub.common.core.wire import decode_reply, encode
 from reliable_pubsub.proxy import committer
 from tests.fakes import a_hello, a_put, a_sub, put_body
 
@@ -35,7 +35,7 @@ class Peer:
         self._socket = socket
 
     def send(self, request: Request, body: bytes | None = None) -> None:
-        self._socket.send_multipart(encode_request(request, body))
+        self._socket.send_multipart(encode(request, body))
 
     def answer(self) -> AnyReply:
         return decode_reply(self._socket.recv_multipart())[0]

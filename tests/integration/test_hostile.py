@@ -33,7 +33,7 @@ from reliable_pubsub.common.core.limits import BODY_BYTES_MAX
 from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.common.core.requests import AnyRequest, Hello, History
 from reliable_pubsub.common.core.status import Status
-from reliable_pubsub.common.core.wire import encode_request
+from reliable_pubsub.common.core.wire import encode
 from reliable_pubsub.common.system import IS_LINUX
 from reliable_pubsub.lab.child_process import ChildProcess
 from reliable_pubsub.proxy.front_door import FrontDoor
@@ -185,7 +185,7 @@ def test_a_seed_gives_the_same_attacks_again_and_every_kind_as_often() -> None:
     assert some != [other() for _ in some]
 
 
-STATUS = encode_request(Status(client="stranger", epoch=0, request=1))
+STATUS = encode(Status(client="stranger", epoch=0, request=1))
 SILENT = {
     "before a greeting": (b"", b""),
     "in half a greeting": (zmtp.greeting()[:30], b""),

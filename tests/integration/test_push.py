@@ -14,7 +14,7 @@ from reliable_pubsub import TryLaterError
 from reliable_pubsub.common.core.answers import Malformed
 from reliable_pubsub.common.core.limits import PUSH_BODY_BYTES_MAX
 from reliable_pubsub.common.core.status import PushStatus
-from reliable_pubsub.common.core.wire import PROTOCOL, encode_request
+from reliable_pubsub.common.core.wire import PROTOCOL, encode
 from reliable_pubsub.common.transport import ReqTransport
 from reliable_pubsub.proxy.push import EndpointSettings, Push
 from reliable_pubsub.relay.core.messages import Node
@@ -225,7 +225,7 @@ class TestInterest:
     def test_is_answered_at_the_subscriber_endpoint_alone(self, service: Service) -> None:
         service.start_proxy()
         transport = ReqTransport(service.publisher_endpoint)
-        transport.send(encode_request(Node(client="n", epoch=0, request=1)))
+        transport.send(encode(Node(client="n", epoch=0, request=1)))
 
         answer = transport.receive(PATIENCE_S)
 

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from reliable_pubsub.common.core.status import Status
-from reliable_pubsub.common.core.wire import encode_request
+from reliable_pubsub.common.core.wire import encode
 from reliable_pubsub.common.transport import ReqTransport
 from tests.postgres import needs_postgresql, shared_server
 
@@ -104,7 +104,7 @@ ASKED = Status(client="asker", epoch=0, request=1)
 
 
 def status_of(asking: ReqTransport, timeout_s: float) -> Sequence[bytes] | None:
-    asking.send(encode_request(ASKED))
+    asking.send(encode(ASKED))
     return asking.receive(timeout_s)
 
 
@@ -154,7 +154,7 @@ def test_a_proxy_that_wakes_up_late_answers_nothing(pair: Pair) -> None:
     with closing(ReqTransport(pair.endpoints[0][1])) as asking:
         assert status_of(asking, PATIENCE_S) is not None
         first.pause()
-        asking.send(encode_request(ASKED))
+        asking.send(encode(ASKED))
         second.ready()
         first.signal(signal.SIGCONT)
 

@@ -15,7 +15,7 @@ from reliable_pubsub import InDoubtError
 from reliable_pubsub.common.core.answers import Fenced
 from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.common.core.transaction_messages import Part
-from reliable_pubsub.common.core.wire import decode_reply, encode_request
+from reliable_pubsub.common.core.wire import decode_reply, encode
 from reliable_pubsub.common.transport import ReqTransport
 from reliable_pubsub.publisher.core.outbox import encoded
 from reliable_pubsub.publisher.writer import TransactionWriter
@@ -152,7 +152,7 @@ def test_what_a_client_stages_without_a_session_is_refused_by_the_proxy(service:
     service.start_proxy()
     body = put_body(1)
     with closing(ReqTransport(service.publisher_endpoint)) as transport:
-        transport.send(encode_request(a_stage(1, client="stranger"), body))
+        transport.send(encode(a_stage(1, client="stranger"), body))
         answer = transport.receive(PATIENCE_S)
 
     assert answer is not None

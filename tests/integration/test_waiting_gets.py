@@ -11,7 +11,7 @@ import zmq
 from msgspec import UNSET
 
 from reliable_pubsub.common.core.answers import AnyReply, HelloAck, MessageBatches, NoMessagesYet
-from reliable_pubsub.common.core.wire import decode_reply, encode_request
+from reliable_pubsub.common.core.wire import decode_reply, encode
 from tests.fakes import a_get, a_hello, a_sub, sub_ack
 
 from .harness import Process, Service, eventually
@@ -39,12 +39,12 @@ def proxy(service: Service) -> Process:
 def a_reader(peers: ExitStack, service: Service, client: str, wait_ms: int) -> zmq.Socket[bytes]:
     """A subscriber of an empty topic whose GET waits."""
     socket = peers.enter_context(peer(service.subscriber_endpoint))
-    socket.send_multipart(encode_request(a_hello("subscriber", client)))
+    socket.send_multipart(encode(a_hello("subscriber", client)))
     assert isinstance(answer(socket), HelloAck)
-    socket.send_multipart(encode_request(a_sub(client=client)))
+    socket.send_multipart(encode(a_sub(client=client)))
     place = sub_ack(answer(socket))
     get = a_get(0, client=client, boot=place.boot, request=2, wait_ms=wait_ms)
-    socket.send_multipart(encode_request(get))
+    socket.send_multipart(encode(get))
     return socket
 
 

@@ -14,7 +14,7 @@ from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.pattern import glob
 from reliable_pubsub.common.core.pattern_messages import Fetch, Match
 from reliable_pubsub.common.core.status import Status
-from reliable_pubsub.common.core.wire import decode_reply, decode_request, encode_request
+from reliable_pubsub.common.core.wire import decode_reply, decode_request, encode
 from reliable_pubsub.relay.core.batch_cache import BatchCache
 from reliable_pubsub.relay.core.forwarding import (
     CONFIRMED_S,
@@ -52,7 +52,7 @@ class ANode:
 
     def ask(self, client: str, cursor: int, **more: object) -> None:
         get = a_get(cursor, client=client, **more)  # type: ignore[arg-type]
-        self.forwarding.request(envelope(client), encode_request(get), self.now_s)
+        self.forwarding.request(envelope(client), encode(get), self.now_s)
         self.collect()
 
     def collect(self) -> None:
@@ -96,9 +96,7 @@ def confirmed(*clients: str) -> ANode:
 class TestARequest:
     def test_is_passed_on_as_it_is_and_its_answer_comes_back(self) -> None:
         node = ANode("one")
-        node.forwarding.request(
-            envelope("one"), encode_request(a_sub(client="one", control=2)), 0.0
-        )
+        node.forwarding.request(envelope("one"), encode(a_sub(client="one", control=2)), 0.0)
         node.collect()
         node.answer()
 
@@ -111,7 +109,7 @@ class TestARequest:
         node.proxy.ask(Match(**head, request=8, control=2))
         fetch = Fetch(**head, request=9, boot="", wait_ms=1000)
 
-        node.forwarding.request(envelope("one"), encode_request(fetch), 0.0)
+        node.forwarding.request(envelope("one"), encode(fetch), 0.0)
         node.collect()
         (above,) = node.above
         node.answer()
@@ -159,7 +157,7 @@ class TestARequest:
     def test_wait_in_bounds_however_short_they_are(self) -> None:
         """Each counts what it takes here beside its frames; STATUS has 80 bytes."""
         forwarding = Forwarding(BatchCache())
-        status = encode_request(Status(client="stranger", epoch=0, request=1))
+        status = encode(Status(client="stranger", epoch=0, request=1))
         many = WAITING_BYTES_MAX // FLIGHT_BYTES
         for number in range(many + UNDER_WAY_MAX):
             forwarding.request((b"peer %d" % (number // PEER_WAITING_MAX), b""), status, 0.0)
@@ -169,7 +167,7 @@ class TestARequest:
 
     def test_of_one_peer_do_not_wait_for_all_of_another(self) -> None:
         node = ANode("honest")
-        status = encode_request(Status(client="stranger", epoch=0, request=1))
+        status = encode(Status(client="stranger", epoch=0, request=1))
         for _ in range(10 * PEER_WAITING_MAX):
             node.forwarding.request(envelope("stranger"), status, node.now_s)
         node.ask("honest", 0)
@@ -261,7 +259,7 @@ class TestOneFetch:
         node.proxy.put(1)
         for client in ("x", "y"):
             history = replace(a_history(0), client=client)
-            node.forwarding.request(envelope(client), encode_request(history), 0.0)
+            node.forwarding.request(envelope(client), encode(history), 0.0)
             node.collect()
         assert node.verbs() == ["History"]
         node.answer()
@@ -350,7 +348,7 @@ class TestTheCache:
         cache = BatchCache()
         for sequence, count in ((1, 3), (4, 1), (5, 2), (7, 5)):
             node.proxy.put(sequence, count=count)
-        whole, body = decode_reply(node.proxy.frames(encode_request(a_history(0, messages_max=99))))
+        whole, body = decode_reply(node.proxy.frames(encode(a_history(0, messages_max=99))))
         assert isinstance(whole, MessageBatches)
         begin = 0
         for header in whole.batches:
@@ -363,7 +361,7 @@ class TestTheCache:
                     request = a_get(
                         offset, messages_max=messages_max, bytes_max=bytes_max, client="s"
                     )
-                    frames = node.proxy.frames(encode_request(request))
+                    frames = node.proxy.frames(encode(request))
                     reply, body = decode_reply(frames)
                     found = cache.read("t", offset, messages_max=messages_max, bytes_max=bytes_max)
                     assert found is not None

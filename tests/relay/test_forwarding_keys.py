@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.requests import AnyRequest
-from reliable_pubsub.common.core.wire import decode_request, encode_request
+from reliable_pubsub.common.core.wire import decode_request, encode
 from reliable_pubsub.relay.core.batch_cache import BatchCache
 from reliable_pubsub.relay.core.forwarding import TELL_S, Forwarding
 from tests.core.rights_world import key_of
@@ -22,7 +22,7 @@ MINE, THEIRS = key_of("mine"), key_of("theirs")
 
 def ask(node: ANode, request: AnyRequest, key: str) -> Sequence[AnyRequest]:
     """Ask with a key; give what is under way above then."""
-    node.forwarding.request(envelope("x"), encode_request(request), node.now_s, lambda _: key)
+    node.forwarding.request(envelope("x"), encode(request), node.now_s, lambda _: key)
     node.collect()
     return [decode_request(one.frames)[0] for one in node.above]
 

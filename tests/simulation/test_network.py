@@ -11,7 +11,7 @@ from reliable_pubsub.common.core.answers import HelloAck
 from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.common.core.requester import Requester
 from reliable_pubsub.common.core.retry import RetryPolicy
-from reliable_pubsub.common.core.wire import encode_reply, encode_request
+from reliable_pubsub.common.core.wire import encode
 from reliable_pubsub.relay.core.messages import DIGEST_BYTES, Interest
 from simulator.network import Network, Reply, SimulatedClock, SimulatedTransport
 from simulator.swarm import Faults
@@ -39,7 +39,7 @@ def test_interest_of_a_link_whose_random_name_has_the_bytes_GET_is_carried_as_it
     interest = Interest(
         client="s1", epoch=0, request=1, link=link, version=1, digest=bytes(DIGEST_BYTES)
     )
-    frames = encode_request(interest)
+    frames = encode(interest)
 
     process = Process(world, "s1", lambda process: None)
     network.request(SimulatedTransport(process, network, "s1", "subscriber"), frames)
@@ -57,7 +57,7 @@ class Standby(Listener):
         self._takes_over_s = takes_over_s
 
     def receive(self, frames: Sequence[bytes], role: Role, reply: Reply) -> None:
-        answer = encode_reply(HelloAck(client="p", epoch=1, request=1))
+        answer = encode(HelloAck(client="p", epoch=1, request=1))
         waits_s = max(self._takes_over_s - self._world.now_s, 0.0)
         self._world.at(waits_s, lambda: reply(answer))
 

@@ -20,8 +20,7 @@ from reliable_pubsub.common.core.requests import AnyRequest
 from reliable_pubsub.common.core.wire import (
     decode_reply,
     decode_request,
-    encode_reply,
-    encode_request,
+    encode,
 )
 from reliable_pubsub.relay.core.interest_link import digest_of
 from reliable_pubsub.relay.core.messages import AnyInterestReply, Interest, Node
@@ -60,7 +59,7 @@ def test_a_request_is_these_bytes(one: Vector) -> None:
 
     assert says(request, one.header)
     assert body == (one.body or b"")
-    assert encode_request(request, one.body) == one.frames
+    assert encode(request, one.body) == one.frames
 
 
 @each("one", ANSWERS.values(), ids=ANSWERS)
@@ -69,7 +68,7 @@ def test_an_answer_is_these_bytes(one: Vector) -> None:
 
     assert says(reply, one.header)
     assert body == (one.body or b"")
-    assert encode_reply(reply, one.body) == one.frames
+    assert encode(reply, one.body) == one.frames
 
 
 @each("one", NODE_REQUESTS.values(), ids=NODE_REQUESTS)
@@ -77,7 +76,7 @@ def test_what_a_node_asks_is_these_bytes(one: Vector) -> None:
     request = decode_node_request(one.frames)
 
     assert says(request, one.header)
-    assert encode_request(request) == one.frames
+    assert encode(request) == one.frames
 
 
 @each("one", NODE_ANSWERS.values(), ids=NODE_ANSWERS)
@@ -85,7 +84,7 @@ def test_what_a_node_answers_is_these_bytes(one: Vector) -> None:
     reply = decode_node_reply(one.frames)
 
     assert says(reply, one.header)
-    assert encode_reply(reply) == one.frames
+    assert encode(reply) == one.frames
 
 
 @each("one", PUSHES.values(), ids=PUSHES)

@@ -31,14 +31,13 @@ from reliable_pubsub.common.core.transaction_messages import Stage
 from reliable_pubsub.common.core.wire import (
     decode_reply,
     decode_request,
-    encode_reply,
-    encode_request,
+    encode,
 )
 from tests.fakes import NONCE, a_get, a_hello, a_put, a_sub, put_body
 
 from .vectors import ANSWERS, BODY, REQUESTS
 
-PUT_FRAMES = encode_request(a_put(1), put_body(1))
+PUT_FRAMES = encode(a_put(1), put_body(1))
 
 
 def header(**fields: object) -> list[bytes]:
@@ -125,14 +124,14 @@ def request_or_malformed(frames: Sequence[bytes]) -> None:
     with suppress(MalformedError):
         request, body = decode_request(frames)
         has_body = isinstance(request, Put | Stage | Dead)
-        again = encode_request(request, body if has_body else None)
+        again = encode(request, body if has_body else None)
         assert decode_request(again) == (request, body)
 
 
 def reply_or_malformed(frames: Sequence[bytes]) -> None:
     with suppress(MalformedError):
         reply, body = decode_reply(frames)
-        again = encode_reply(reply, body if isinstance(reply, MessageBatches) else None)
+        again = encode(reply, body if isinstance(reply, MessageBatches) else None)
         assert type(decode_reply(again)[0]) is type(reply)
 
 
@@ -155,12 +154,12 @@ class TestFrames:
     def test_have_a_bounded_body(self) -> None:
         body = b"x" * (BODY_BYTES_MAX + 1)
 
-        assert "body of" in refusal(encode_request(a_put(1, body=body), body))
+        assert "body of" in refusal(encode(a_put(1, body=body), body))
 
     def test_take_a_body_of_the_largest_size(self) -> None:
         body = b"x" * BODY_BYTES_MAX
 
-        assert decode_request(encode_request(a_put(1, body=body), body))[1] == body
+        assert decode_request(encode(a_put(1, body=body), body))[1] == body
 
 
 class TestARequest:
@@ -217,7 +216,7 @@ class TestARequest:
     @pytest.mark.parametrize("place", range(8))
     def test_says_each_key_once(self, place: int) -> None:
         """One reader takes the first value, another one the last."""
-        frames = encode_request(a_hello("publisher", "p"))
+        frames = encode(a_hello("publisher", "p"))
         fields = list(msgspec.msgpack.decode(frames[1]).items())
         again = fields[place % len(fields)]
         head = bytes([0x81 + len(fields)]) + b"".join(
@@ -227,7 +226,7 @@ class TestARequest:
         assert "twice" in refusal([b"RPS1", head])
 
     def test_says_its_keys_in_any_order(self) -> None:
-        frames = encode_request(a_hello("publisher", "p"))
+        frames = encode(a_hello("publisher", "p"))
         fields = reversed(msgspec.msgpack.decode(frames[1]).items())
 
         assert decode_request([b"RPS1", msgspec.msgpack.encode(dict(fields))]) == decode_request(
@@ -329,7 +328,7 @@ class TestARequest:
     def test_asks_for_so_many_topics_at_most(self) -> None:
         topics = tuple(f"t{n}" for n in range(HELLO_TOPICS_MAX + 1))
 
-        assert "topics" in refusal(encode_request(a_hello("publisher", "p", topics=topics)))
+        assert "topics" in refusal(encode(a_hello("publisher", "p", topics=topics)))
 
     @pytest.mark.parametrize("verb", ["UNSUB", "SUB"])
     def test_counts_the_bytes_of_a_topic_and_not_its_characters(self, verb: str) -> None:
@@ -340,7 +339,7 @@ class TestARequest:
     def test_counts_the_bytes_of_the_topics_of_a_hello_too(self) -> None:
         long = "ü" * TOPIC_BYTES_MAX
 
-        assert "255 bytes" in refusal(encode_request(a_hello("publisher", "p", topics=(long,))))
+        assert "255 bytes" in refusal(encode(a_hello("publisher", "p", topics=(long,))))
 
     def test_is_not_a_pickle(self) -> None:
         """H15, R20: bytes from the wire never become code."""
@@ -358,13 +357,13 @@ class TestAPut:
 
     @pytest.mark.parametrize("first", [0, -1, NUMBER_MAX])
     def test_has_numbers_that_can_be_stored(self, first: int) -> None:
-        refusal(encode_request(a_put(first), put_body(first or 1)))
+        refusal(encode(a_put(first), put_body(first or 1)))
 
     @pytest.mark.parametrize("count", [0, BATCH_MESSAGES_MAX + 1])
     def test_has_as_many_messages_as_a_batch_may_have(self, count: int) -> None:
         put = msgspec.structs.replace(a_put(1), count=count)
 
-        assert "count" in refusal(encode_request(put, put_body(1)))
+        assert "count" in refusal(encode(put, put_body(1)))
 
     @pytest.mark.parametrize("other", [a_get(0), a_sub(), a_hello("publisher", "p")])
     def test_is_the_only_request_with_a_body(self, other: object) -> None:
@@ -402,7 +401,7 @@ class TestAnAnswer:
         batches = tuple(BatchHeader(base, 1, "p", 1, 1, 0, 2) for base in (0, 1))
         answer = MessageBatches(client="s", epoch=1, request=1, batches=batches, end=2)
 
-        assert decode_reply(encode_reply(answer, b"four")) == (answer, b"four")
+        assert decode_reply(encode(answer, b"four")) == (answer, b"four")
 
 
 class TestABatch:
