@@ -23,6 +23,7 @@ from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.requests import Get, Put
 from reliable_pubsub.proxy import core as proxy_core
 from reliable_pubsub.proxy import store, stored_state
+from reliable_pubsub.proxy.core.appending import next_batch
 from reliable_pubsub.proxy.core.publishing import put
 from reliable_pubsub.proxy.core.reading import get
 from reliable_pubsub.proxy.core.records import CursorMoved, Decision
@@ -65,13 +66,14 @@ def planted(rules: Mapping[Rule, Rule]) -> Iterator[None]:
 def append_again(state: State, request: Put, body: bytes, now_ns: int) -> Decision:
     """Store what is stored: shared by the faults that do not know it."""
     log = state.topics[request.topic]
-    batch = log.next_batch(
+    batch = next_batch(
+        state,
+        log,
         request,
         body,
         count=request.count,
         crc=request.crc,
         now_ns=now_ns,
-        step_ns=1,
         first_sequence=request.first_sequence,
         qos=request.qos,
     )

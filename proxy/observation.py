@@ -103,12 +103,13 @@ class Observation:
             ),
         )
 
-    def beat(self, now_s: float, why_not: str) -> None:
-        """The loop has turned.
-
-        Args:
-            why_not: what is not served at the moment; "": nothing.
-        """
+    def beat(self, now_s: float, state: State) -> None:
+        """The loop has turned."""
+        why_not = ""
+        if state.is_storage_full:
+            why_not = "puts are refused: the disk is full"
+        elif state.administration.paused is not None:
+            why_not = "puts are refused: an operator has paused the proxy"
         self._scrapes.beat(why_not)
         self._manager.alive(now_s)
 

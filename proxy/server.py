@@ -372,15 +372,7 @@ class Server:
         push.expire(now_s)
         self.engine.tick(now_s=now_s, now_ns=now_ns)
         self._carry_out()
-        self.observation.beat(now_s, self._refuses_puts())
-
-    def _refuses_puts(self) -> str:
-        """Why puts are refused at the moment; empty: they are not."""
-        if self.engine.state.is_storage_full:
-            return "puts are refused: the disk is full"
-        if self.engine.state.administration.paused is not None:
-            return "puts are refused: an operator has paused the proxy"
-        return ""
+        self.observation.beat(now_s, self.engine.state)
 
     def _look_at_log(self) -> None:
         """Warn when another program starts to prevent the store's log from being emptied."""

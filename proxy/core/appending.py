@@ -1,4 +1,4 @@
-"""What must be before a batch is appended: its topic, and room in it (rules R10 and R17)."""
+"""Appending a batch: its topic, room in it, and its place there (rules R10, R17 and R18)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator, Sequence
 
 from reliable_pubsub.common.core.answers import Full, Limit
 from reliable_pubsub.common.core.limits import CHOSEN_TOPICS_MAX, NUMBER_MAX
-from reliable_pubsub.common.core.message_base import Terms
+from reliable_pubsub.common.core.message_base import Request, StoredQoS, Terms
 from reliable_pubsub.common.core.requests import AnyRequest
 
-from .records import Decision, Expired, Record, Subscribed, TopicDeleted
+from .records import Appended, Decision, Expired, Record, Subscribed, TopicDeleted
 from .replies import echo, limit_reached
 from .state import State
 from .subscriptions import Session, Subscription
@@ -55,6 +55,45 @@ def topic_for(
         return log, created
     room = make_room(state, request, log, count, body_bytes)
     return room if isinstance(room, Decision) else (log, created + room)
+
+
+def next_batch(
+    state: State,
+    log: TopicLog,
+    request: Request,
+    body: bytes,
+    *,
+    count: int,
+    crc: int,
+    now_ns: int,
+    first_sequence: int | None = None,
+    qos: StoredQoS = 2,
+    after: Appended | None = None,
+) -> Appended:
+    """A batch of the sender of a request, at the end of a topic.
+
+    Timestamps grow strictly, whatever the clock does; time is only an index (rule R18). Their least
+    distance differs for each start of the proxy, so a log that was set back gets other ones.
+
+    Args:
+        first_sequence: None: the next one of the sender.
+        after: the batch of the same sender and decision that comes before it; None: none does.
+    """
+    if first_sequence is None:
+        before = after or log.publishers.get(request.client)
+        first_sequence = before.last_sequence + 1 if before else 1
+    return Appended(
+        log.topic_id,
+        after.end if after else log.end,
+        count,
+        request.client,
+        request.epoch,
+        first_sequence,
+        max(now_ns, (after or log).timestamp_ns + state.timestamp_step_ns),
+        crc,
+        body,
+        qos,
+    )
 
 
 def begun_by_patterns(state: State, log: TopicLog) -> Iterator[Subscribed]:

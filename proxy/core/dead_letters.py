@@ -15,7 +15,7 @@ from reliable_pubsub.common.core.group_messages import Settle, Take
 from reliable_pubsub.common.core.requests import Dead, Put
 from reliable_pubsub.common.core.transaction_messages import Stage
 
-from .appending import topic_for
+from .appending import next_batch, topic_for
 from .changed_log import not_this_log
 from .reading import subscription_of
 from .records import CursorMoved, DeadLettered, Decision, GroupLetter, Record
@@ -77,10 +77,7 @@ def _store_letter(
     if isinstance(place, Decision):
         return place
     letters, before = place
-    step_ns = state.timestamp_step_ns
-    letter = letters.next_batch(
-        request, body, count=1, crc=request.crc, now_ns=now_ns, step_ns=step_ns
-    )
+    letter = next_batch(state, letters, request, body, count=1, crc=request.crc, now_ns=now_ns)
     cursor = request.cursor + 1
     moved = CursorMoved(
         log.topic_id,
@@ -146,13 +143,14 @@ class GroupLetters:
         if isinstance(found, Decision):
             return found
         log, self._before = found
-        letter = log.next_batch(
+        letter = next_batch(
+            state,
+            log,
             request,
             body,
             count=1,
             crc=crc32(body),
             now_ns=now_ns,
-            step_ns=state.timestamp_step_ns,
             after=self._letters[-1].letter if self._letters else None,
         )
         made = GroupLetter(letter, self._log.topic_id, request.group, request.generation, offset)

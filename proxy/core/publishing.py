@@ -6,7 +6,7 @@ from reliable_pubsub.common.core.answers import Busy, Conflict, Duplicate, Gap, 
 from reliable_pubsub.common.core.dead_letter import DEAD_SUFFIX
 from reliable_pubsub.common.core.requests import Put
 
-from .appending import topic_for
+from .appending import next_batch, topic_for
 from .dead_letters import for_subscribers_only
 from .records import Decision
 from .replies import echo
@@ -41,13 +41,14 @@ def put(state: State, request: Put, body: bytes, now_ns: int) -> Decision:
     if isinstance(found, Decision):
         return found
     log, before = found
-    batch = log.next_batch(
+    batch = next_batch(
+        state,
+        log,
         request,
         body,
         count=request.count,
         crc=request.crc,
         now_ns=now_ns,
-        step_ns=state.timestamp_step_ns,
         first_sequence=request.first_sequence,
         qos=request.qos,
     )

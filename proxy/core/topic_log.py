@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from reliable_pubsub.common.core.dead_letter import is_dead
 from reliable_pubsub.common.core.limits import MIB, NUMBER_MAX
-from reliable_pubsub.common.core.message_base import Request, Role, StoredQoS
+from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.common.core.settings import OnBound
 
 from .group_state import Group, restored
@@ -173,45 +173,6 @@ class TopicLog:
     def live_count(self) -> int:
         """Its subscriptions that have not ended."""
         return len(self.subscriptions) - sum(map(len, self.ended.values()))
-
-    def next_batch(
-        self,
-        request: Request,
-        body: bytes,
-        *,
-        count: int,
-        crc: int,
-        now_ns: int,
-        step_ns: int,
-        first_sequence: int | None = None,
-        qos: StoredQoS = 2,
-        after: Appended | None = None,
-    ) -> Appended:
-        """A batch of the sender of a request, at the end of this topic.
-
-        Timestamps grow strictly, whatever the clock does; time is only an index (rule R18).
-
-        Args:
-            step_ns: least distance to the last timestamp; differs for each start of the proxy, so
-                that a log that was set back gets other timestamps.
-            first_sequence: None: the next one of the sender.
-            after: the batch of the same sender and decision that comes before it; None: none does.
-        """
-        if first_sequence is None:
-            before = after or self.publishers.get(request.client)
-            first_sequence = before.last_sequence + 1 if before else 1
-        return Appended(
-            self.topic_id,
-            after.end if after else self.end,
-            count,
-            request.client,
-            request.epoch,
-            first_sequence,
-            max(now_ns, (after or self).timestamp_ns + step_ns),
-            crc,
-            body,
-            qos,
-        )
 
     def append(self, batch: Appended, lsn: int) -> None:
         assert batch.base == self.end, (batch.base, self.end)

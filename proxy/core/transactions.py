@@ -29,7 +29,7 @@ from reliable_pubsub.common.core.transaction_messages import (
     TopicReceipt,
 )
 
-from .appending import topic_for
+from .appending import next_batch, topic_for
 from .dead_letters import for_subscribers_only
 from .records import Appended, Decision, Record, Staged, TransactionCommitted, Unstaged
 from .replies import decided, echo
@@ -205,13 +205,14 @@ def _share(
     log, before = found
     batches: list[Appended] = []
     for one in staged:
-        batch = log.next_batch(
+        batch = next_batch(
+            state,
+            log,
             request,
             one.body,
             count=one.count,
             crc=one.crc,
             now_ns=now_ns,
-            step_ns=state.timestamp_step_ns,
             after=batches[-1] if batches else None,
         )
         batches.append(batch)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from reliable_pubsub.common.core.limits import KIB, MIB
 from reliable_pubsub.common.core.message_base import Terms
 from reliable_pubsub.proxy.core import topic_log
+from reliable_pubsub.proxy.core.appending import next_batch
 from reliable_pubsub.proxy.core.applying import apply, committed
 from reliable_pubsub.proxy.core.broker import due
 from reliable_pubsub.proxy.core.records import (
@@ -56,8 +57,8 @@ def a_log(retention: Retention = KEEP_NOTHING) -> TopicLog:
 
 
 def next_timestamp_ns(log: TopicLog, now_ns: int) -> int:
-    batch = log.next_batch(a_put(1), b"", count=1, crc=0, now_ns=now_ns, step_ns=1)
-    return batch.timestamp_ns
+    state = State(EMPTY, a_setup())
+    return next_batch(state, log, a_put(1), b"", count=1, crc=0, now_ns=now_ns).timestamp_ns
 
 
 def fill(log: TopicLog, batches: int, *, apart_ns: int = 1, durable: bool = True) -> None:
