@@ -247,10 +247,5 @@ class DataLink:
 class SystemClock:
     """The real clock. Implements `retry.Clock`."""
 
-    def now_s(self) -> float:
-        """Seconds of the monotonic clock."""
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        """Sleep; a signal handler that raises ends it early."""
-        time.sleep(seconds)
+    now_s = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)  # a signal handler that raises ends it early

@@ -18,7 +18,6 @@ from msgspec.structs import replace
 
 from reliable_pubsub import __main__ as command
 from reliable_pubsub.common.core.answers import Busy, Conflict, Duplicate, MessageBatches, PutAck
-from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.requests import Get, Put
 from reliable_pubsub.proxy import core as proxy_core
@@ -31,7 +30,7 @@ from reliable_pubsub.proxy.core.replies import decided, echo
 from reliable_pubsub.proxy.core.schema import TABLES
 from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.subscriber.core import fetching
-from reliable_pubsub.subscriber.core.direct_followers import direct_followers
+from reliable_pubsub.subscriber.core.direct_followers import StoredBatch, direct_batches
 
 Rule = Callable[..., Any]  # a verb, or another function of `proxy/core`
 
@@ -107,17 +106,17 @@ def move_cursor_on_send(state: State, request: Get, body: bytes, now_ns: int) ->
 
 
 def whatever_follows(
-    topic: str, cursor: int, batches: Sequence[BatchHeader], body: bytes, *, qos: int = 2
-) -> list[Message]:
+    topic: str, cursor: int, batches: Sequence[BatchHeader], body: bytes
+) -> list[StoredBatch]:
     """A subscriber that believes what it gets: a gap before the first batch is no matter."""
     first = max(cursor, batches[0].base) if batches else cursor
-    return direct_followers(topic, first, batches, body, qos=qos)
+    return direct_batches(topic, first, batches, body)
 
 
 def cursor_on_send() -> None:
     """The classic lost message: sent counts as received, and no one looks for a gap."""
     plant(get, move_cursor_on_send)
-    fetching.direct_followers = whatever_follows  # type: ignore[attr-defined]
+    fetching.direct_batches = whatever_follows  # type: ignore[attr-defined]
 
 
 def dedup_last_id() -> None:

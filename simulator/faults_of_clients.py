@@ -23,7 +23,7 @@ from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
 from reliable_pubsub.subscriber.core.dead_letters import DeadLetters
 from reliable_pubsub.subscriber.core.delivering import Delivering
-from reliable_pubsub.subscriber.core.direct_followers import direct_followers
+from reliable_pubsub.subscriber.core.direct_followers import direct_batches, messages_in
 from reliable_pubsub.subscriber.core.fetching import Fetching
 from reliable_pubsub.subscriber.core.requests import Requests
 from reliable_pubsub.subscriber.core.session import SubscriberSession
@@ -305,7 +305,8 @@ class TakesOlderOffsets(Fetching):
     ) -> Conversation[Sequence[Message]]:
         yield from ()
         first = batches[0].base if batches else subscription.place.cursor
-        found = direct_followers(subscription.topic, first, batches, body)
+        followers = direct_batches(subscription.topic, first, batches, body)
+        found = messages_in(subscription.topic, followers)
         subscription.fetched.extend(found)
         return found
 

@@ -77,7 +77,7 @@ class CountsTheWholeRun(Subscription):
     """What a loop was to take counts as taken when it is left."""
 
     def end_run(self, messages: list[Message]) -> None:
-        run = self._with_program.run
+        run = self._run
         if run is not None:
             run.marks[run.slot] = run.first + len(messages)
         super().end_run(messages)

@@ -66,13 +66,6 @@ def direct_batches(
     return found
 
 
-def direct_followers(
-    topic: str, cursor: int, batches: Sequence[BatchHeader], body: bytes, *, qos: int = 2
-) -> list[Message]:
-    """The messages that follow a cursor directly; see `direct_batches`."""
-    return messages_in(topic, direct_batches(topic, cursor, batches, body), qos=qos)
-
-
 def messages_in(topic: str, batches: Sequence[StoredBatch], *, qos: int = 2) -> list[Message]:
     """The messages of batches, one by one.
 

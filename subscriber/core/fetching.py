@@ -18,7 +18,7 @@ from reliable_pubsub.common.core.qos0_messages import Ring
 from reliable_pubsub.common.core.recorder import Call
 from reliable_pubsub.common.core.requests import Get
 
-from .direct_followers import direct_followers
+from .direct_followers import direct_batches, messages_in
 from .pattern_pushes import Taken
 from .pushing import Pushing
 from .requests import Requests
@@ -181,7 +181,8 @@ class Fetching:
             if place is not subscription.place:
                 subscription.move(place)
                 yield from self._session.save(subscription, durable=True)
-        found = direct_followers(topic, place.cursor, batches, body, qos=place.terms.qos)
+        followers = direct_batches(topic, place.cursor, batches, body)
+        found = messages_in(topic, followers, qos=place.terms.qos)
         subscription.fetched.extend(found)
         subscription.pace.found(len(found), self._now_s())
         self.report_lower_qos(subscription, batches)

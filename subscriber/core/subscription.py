@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import islice
 from math import inf
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -62,19 +62,6 @@ class Running(NamedTuple):
     over: Callable[[], bool] | None = None  # of a group: whether the lease has ended
 
 
-class _WithProgram(NamedTuple):
-    """The state towards the program, with its data; replaced in one step."""
-
-    state: ToProgram
-    last: Message | None = None  # IN_HAND: the last delivered message
-    lost_end: int = 0  # LOSS_TOLD: messages below it are lost
-    letter: Letter | None = None  # LETTER
-    run: Running | None = None  # IN_RUN
-
-
-_IDLE: Final = _WithProgram(ToProgram.IDLE)
-
-
 class Subscription:
     """The state that a subscriber has for one topic."""
 
@@ -111,7 +98,8 @@ class Subscription:
         self.durable_cursor = -1  # the cursor that survives power loss
         self._to_proxy = ToProxy.NONE if place is None else ToProxy.UNCONFIRMED
         self.confirmation: Confirmation | None = None  # None: the proxy has not confirmed it
-        self._with_program = _IDLE
+        self._to_program = ToProgram.IDLE
+        self._happens_at_program(Event.DROP)
         self.fetched.clear()
         if self.qos0 is not None:
             if self.qos0.is_confirmed:
@@ -225,32 +213,22 @@ class Subscription:
         """Drop fetched messages that were not delivered; they are fetched again."""
         self.fetched.clear()
 
-    @property
-    def in_hand(self) -> Message | None:
-        """The last delivered message that is not acknowledged, unless it is rejected."""
-        return self._with_program.last
-
     def has_in_hand(self, message: Message) -> bool:
         """Whether the program has a message and it is neither acknowledged nor rejected."""
         last = self.in_hand
         return last is not None and self.place.cursor <= message.offset <= last.offset
 
-    @property
-    def letter(self) -> Letter | None:
-        """The pending dead letter."""
-        return self._with_program.letter
-
     def handed_over(self, last: Message) -> None:
         """The messages up to this one were delivered."""
         self.is_kept = False
-        self._happens_at_program(Event.HAND_OVER, last=last)
+        self._happens_at_program(Event.HAND_OVER, in_hand=last)
 
     @property
     def can_run(self) -> bool:
         """Whether a loop may take the fetched messages with one write for all of them."""
         place = self.place
         is_limited = place.max_deliveries and place.deliveries(place.cursor)
-        is_idle = self._with_program.state is ToProgram.IDLE
+        is_idle = self._to_program is ToProgram.IDLE
         has_qos0 = self.qos0 is not None and self.qos0.messages
         return is_idle and bool(self.fetched) and not has_qos0 and not is_limited
 
@@ -289,7 +267,7 @@ class Subscription:
         Args:
             messages: all of the run.
         """
-        run = self._with_program.run
+        run = self._run
         if run is None:
             return
         taken = min(max(run.marks[run.slot] - run.first, 0), len(messages) + 1)  # see `Run.taken`
@@ -302,12 +280,12 @@ class Subscription:
     def settle(self) -> None:
         """The program called again: messages in hand are processed, reported losses skipped."""
         self.is_kept = False
-        held = self._with_program
+        last, lost_end = self.in_hand, self._lost_end
         self._happens_at_program(Event.SETTLE)
-        if held.state is ToProgram.IN_HAND and held.last is not None:
-            self._place = self.place.moved(held.last.offset + 1, held.last.timestamp_ns)
-        elif held.state is ToProgram.LOSS_TOLD:
-            self._place = self.place.moved(held.lost_end, None)
+        if last is not None:
+            self._place = self.place.moved(last.offset + 1, last.timestamp_ns)
+        elif lost_end is not None:
+            self._place = self.place.moved(lost_end, None)
 
     def lost(self, end: int) -> None:
         """Report the loss of the messages up to `end` to the program."""
@@ -316,7 +294,7 @@ class Subscription:
     def gives_up(self, message: Message, body: bytes) -> None:
         """A dead letter of this message will be sent; earlier messages are processed."""
         self.is_kept = False
-        last = self._with_program.last
+        last = self.in_hand
         rest = last if last is not None and last.offset > message.offset else None
         self._happens_at_program(Event.GIVE_UP, letter=Letter(message, body, rest))
 
@@ -327,10 +305,10 @@ class Subscription:
 
     def letter_stored(self) -> None:
         """The dead letter is stored; later messages of the same `get` are still in hand."""
-        letter = self._with_program.letter
+        letter = self.letter
         self._happens_at_program(Event.LETTER_STORED)
         if letter is not None and letter.rest is not None:
-            self._happens_at_program(Event.HAND_OVER, last=letter.rest)
+            self._happens_at_program(Event.HAND_OVER, in_hand=letter.rest)
 
     def letter_refused(self, offset: int) -> None:
         """The dead letter was refused: its message and those in hand are redelivered."""
@@ -345,6 +323,17 @@ class Subscription:
         self.refused_letter = None
         self.is_kept = False
 
-    def _happens_at_program(self, event: Event, **data: Any) -> None:
-        state = TO_PROGRAM[self._with_program.state][event]
-        self._with_program = _WithProgram(state, **data)
+    def _happens_at_program(
+        self,
+        event: Event,
+        *,
+        in_hand: Message | None = None,
+        lost_end: int | None = None,
+        letter: Letter | None = None,
+        run: Running | None = None,
+    ) -> None:
+        self._to_program = TO_PROGRAM[self._to_program][event]
+        self.in_hand = in_hand  # IN_HAND: the last delivered message
+        self._lost_end = lost_end  # LOSS_TOLD: messages below it are lost
+        self.letter = letter  # LETTER: the pending dead letter
+        self._run = run  # IN_RUN

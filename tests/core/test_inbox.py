@@ -12,7 +12,7 @@ from reliable_pubsub.common.core.batch import Message, crc32
 from reliable_pubsub.common.core.errors import LogChangedError, MalformedError
 from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.plan_mark import PlanMark, mark_of
-from reliable_pubsub.subscriber.core.direct_followers import direct_followers
+from reliable_pubsub.subscriber.core.direct_followers import direct_batches, messages_in
 from reliable_pubsub.subscriber.core.inbox import Inbox
 from reliable_pubsub.subscriber.core.place import Place, repositioned
 from reliable_pubsub.subscriber.core.subscription import Changes, Subscription
@@ -87,7 +87,7 @@ def batches(*places: tuple[int, int]) -> Batches:
 
 
 def take(cursor: int, message: Batches) -> list[Message]:
-    return direct_followers("t", cursor, *message)
+    return messages_in("t", direct_batches("t", cursor, *message))
 
 
 class TestDirectFollowers:
