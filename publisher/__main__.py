@@ -29,7 +29,7 @@ from reliable_pubsub.common.surroundings import retry_policy
 from reliable_pubsub.common.yaml_file import load_yaml
 
 from .client import Publisher
-from .core.offering import OfferCounts
+from .core.qos0_puts import OfferCounts
 from .runner import PublisherPlan, run_publisher
 
 

@@ -29,9 +29,9 @@ from .core.combining import WaitingPut, topic_to_put_on
 from .core.delivery import AcknowledgedBy, DeliveryS, DeliveryWait, check_wait
 from .core.engine import PublisherEngine
 from .core.interests import EVERY_S, EVERY_TOPIC, EveryS, InterestWatch
-from .core.offering import Interest, OfferCounts
 from .core.outbox import Encoded, Numbered, Pending
 from .core.payloads import AnyCodec, Payload, Payloads, PutOptions
+from .core.qos0_puts import Interest, OfferCounts
 from .core.receipt import Delivery, Receipt
 from .core.session import OnLogChanged
 from .interest_feed import AioInterests
@@ -202,13 +202,13 @@ class Publisher(AioClient[PublisherEngine]):
     @gated
     async def interest(self, topic: TopicName) -> Interest:
         """Ask the proxy for the listeners of a topic; false if there are none."""
-        return (await self._run(self._engine.unnumbered.where(names.exact(topic)))).interest
+        return (await self._run(self._engine.lower_qos.where(names.exact(topic)))).interest
 
     @gated
     async def wait_for_interest(self, topic: TopicName, timeout_s: Seconds) -> Interest:
         """Wait until a topic has a listener, to avoid work that no subscriber needs."""
-        offering = self._engine.unnumbered.offering
-        return await self._run(offering.wait_for_interest(names.exact(topic), timeout_s))
+        qos0 = self._engine.lower_qos.qos0
+        return await self._run(qos0.wait_for_interest(names.exact(topic), timeout_s))
 
     @checked
     def interests(
@@ -230,7 +230,7 @@ class Publisher(AioClient[PublisherEngine]):
     @property
     def offer_counts(self) -> OfferCounts:
         """Counts of the QoS 0 messages of this process."""
-        return self._engine.unnumbered.offering.counts
+        return self._engine.lower_qos.qos0.counts
 
     @property
     def in_doubt(self) -> Numbered | Pending | None:

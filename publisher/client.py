@@ -29,9 +29,9 @@ from .core.combining import WaitingPut, topic_to_put_on
 from .core.delivery import AcknowledgedBy, DeliveryS, DeliveryWait, check_wait
 from .core.engine import PublisherEngine
 from .core.interests import EVERY_S, EVERY_TOPIC, EveryS, InterestWatch
-from .core.offering import Interest, OfferCounts
 from .core.outbox import Encoded, Numbered, Pending
 from .core.payloads import AnyCodec, Payload, Payloads, PutOptions
+from .core.qos0_puts import Interest, OfferCounts
 from .core.receipt import Delivery, Receipt
 from .core.session import OnLogChanged
 from .core.transaction import Transaction
@@ -281,7 +281,7 @@ class Publisher(BlockingClient[PublisherEngine]):
         Raises:
             InvalidNameError, InDoubtError.
         """
-        return self._run(self._engine.unnumbered.where(names.exact(topic))).interest
+        return self._run(self._engine.lower_qos.where(names.exact(topic))).interest
 
     @gated
     def wait_for_interest(self, topic: TopicName, timeout_s: Seconds) -> Interest:
@@ -294,8 +294,8 @@ class Publisher(BlockingClient[PublisherEngine]):
         Raises:
             InvalidNameError, InDoubtError.
         """
-        offering = self._engine.unnumbered.offering
-        return self._run(offering.wait_for_interest(names.exact(topic), timeout_s))
+        qos0 = self._engine.lower_qos.qos0
+        return self._run(qos0.wait_for_interest(names.exact(topic), timeout_s))
 
     @checked
     def interests(
@@ -333,7 +333,7 @@ class Publisher(BlockingClient[PublisherEngine]):
     @property
     def offer_counts(self) -> OfferCounts:
         """Counts of the QoS 0 messages of this process."""
-        return self._engine.unnumbered.offering.counts
+        return self._engine.lower_qos.qos0.counts
 
     @property
     @gated_after_close

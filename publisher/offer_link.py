@@ -14,7 +14,7 @@ LINGER_MS: Final = 1_000  # how long close waits to send the last messages
 
 
 class ZmqOfferLink(DataLink):
-    """A link over ZeroMQ. Implements `core.offering.OfferLink`."""
+    """A link over ZeroMQ. Implements `core.qos0_puts.OfferLink`."""
 
     def __init__(self, endpoint: str) -> None:
         self._context = ClientContext()

@@ -14,9 +14,9 @@ from reliable_pubsub.common.world import World
 from reliable_pubsub.relay.above import reachable
 
 from .core.engine import PublisherEngine
+from .core.lower_qos_puts import LowerQoSPuts
 from .core.outbox import Outbox
 from .core.session import OnLogChanged, PublisherSession
-from .core.unnumbered import Unnumbered
 from .offer_link import ZmqOfferLink
 
 
@@ -58,7 +58,7 @@ def open_publisher(
         on_log_changed=on_log_changed,
         recorder=recorder,
     )
-    unnumbered = Unnumbered(
+    lower_qos = LowerQoSPuts(
         session,
         outbox,
         recorder=recorder,
@@ -66,5 +66,5 @@ def open_publisher(
         or (lambda at: ZmqOfferLink(reachable(at, asker.transport.endpoint))),
         now_s=asker.clock.now_s,
     )
-    engine = PublisherEngine(session, outbox, unnumbered, recorder=recorder, token=world.token)
+    engine = PublisherEngine(session, outbox, lower_qos, recorder=recorder, token=world.token)
     return Opened("publisher", recorder, state, asker, engine)

@@ -71,7 +71,7 @@ from reliable_pubsub.common.core.start import (  # noqa: E402
 from reliable_pubsub.common.key_files import secure  # noqa: E402
 from reliable_pubsub.publisher.client import Publisher  # noqa: E402
 from reliable_pubsub.publisher.core.interests import InterestChange  # noqa: E402
-from reliable_pubsub.publisher.core.offering import Interest  # noqa: E402
+from reliable_pubsub.publisher.core.qos0_puts import Interest  # noqa: E402
 from reliable_pubsub.publisher.core.receipt import Delivery, Receipt  # noqa: E402
 from reliable_pubsub.publisher.core.transaction import Transaction  # noqa: E402
 from reliable_pubsub.subscriber.client import Subscriber  # noqa: E402

@@ -73,7 +73,7 @@ def _numbering(kind: type[_Numbering]) -> Variant:
             super().__init__(client, **more)
             self.outbox = kind(self.outbox)
             engine = self._engine
-            engine.outbox = engine.unnumbered._outbox = engine.session._outbox = self.outbox
+            engine.outbox = engine.lower_qos._outbox = engine.session._outbox = self.outbox
             engine.session._memory = self.outbox
 
     return Variant(publisher=Faulty)

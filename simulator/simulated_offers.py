@@ -1,7 +1,7 @@
 """The way of what is put at QoS 0, in the simulated world: sent once, to a proxy that is there.
 
 What is the shell's in a real process (`publisher/offer_link.py`, `proxy/ingress.py`) is here;
-`Offering`, offers, `RingReading`, `Rings` and `QoS0Queue` are the real ones.
+`QoS0Puts`, offers, `RingReading`, `Rings` and `QoS0Queue` are the real ones.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class OfferNetwork:
 
 
 class SimulatedOfferLink:
-    """A link of one process. Implements `publisher.core.offering.OfferLink`."""
+    """A link of one process. Implements `publisher.core.qos0_puts.OfferLink`."""
 
     def __init__(self, network: OfferNetwork, process: Process) -> None:
         """Hear nothing yet."""

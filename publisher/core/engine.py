@@ -40,11 +40,11 @@ from reliable_pubsub.common.core.session import SESSIONS_BEGUN_MAX, forgets_agai
 from reliable_pubsub.common.core.transaction_messages import Abort, CommitAck
 
 from .combining import WaitingPut, failed, fitting, joined, stored
+from .lower_qos_puts import LowerQoSPuts
 from .outbox import Encoded, Numbered, Outbox, Pending
 from .receipt import Receipt
 from .session import PublisherSession
 from .transaction import stage_and_commit
-from .unnumbered import Unnumbered
 
 STORED: Final = (PutAck, Duplicate, CommitAck)
 NO_CALLS: Sequence[Call] = ()
@@ -58,7 +58,7 @@ class PublisherEngine:
         self,
         session: PublisherSession,
         outbox: Outbox,
-        unnumbered: Unnumbered,
+        lower_qos: LowerQoSPuts,
         *,
         recorder: Recorder,
         token: Callable[[int], bytes],
@@ -70,7 +70,7 @@ class PublisherEngine:
         """
         self.session = session
         self.outbox = outbox
-        self.unnumbered = unnumbered
+        self.lower_qos = lower_qos
         self._recorder = recorder
         self._token = token
         self._sending: Sequence[WaitingPut] = ()  # the puts of the batch in doubt
@@ -79,11 +79,11 @@ class PublisherEngine:
         """Drop what is not in the stored state."""
         self.outbox.reload(stored)
         self.session.begin_again()
-        self.unnumbered.offering.begin_again()
+        self.lower_qos.qos0.begin_again()
 
     def close(self) -> None:
         """End the link of QoS 0."""
-        self.unnumbered.offering.close()
+        self.lower_qos.qos0.close()
 
     # Puts.
 
@@ -100,7 +100,7 @@ class PublisherEngine:
             puts = fitting(put, others) if others else [put]
             try:
                 if put.qos < 2:
-                    yield from self._put_unnumbered(puts)
+                    yield from self._put_below_qos_2(puts)
                     continue
                 if self.outbox.pending is not None:
                     yield from self.settle()
@@ -122,10 +122,10 @@ class PublisherEngine:
         if put.note is not None and put.qos < 2 and isinstance(put.outcome, Receipt):
             yield Save(self.outbox.write_note(put.note))
 
-    def _put_unnumbered(self, puts: Sequence[WaitingPut]) -> Conversation[None]:
+    def _put_below_qos_2(self, puts: Sequence[WaitingPut]) -> Conversation[None]:
         """Put them at QoS 1 or 0."""
-        unnumbered, topic = self.unnumbered, puts[0].encoded.topic
-        put = unnumbered.put if puts[0].qos else unnumbered.offer
+        lower_qos, topic = self.lower_qos, puts[0].encoded.topic
+        put = lower_qos.put if puts[0].qos else lower_qos.offer
         batch, encoded = joined(puts)
         stored(puts, (yield from put(topic, batch, encoded.body)))
 

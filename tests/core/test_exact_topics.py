@@ -123,7 +123,7 @@ def test_a_topic_that_has_such_a_name_already_is_read_and_put_by_its_exact_name(
 def test_such_a_name_is_put_at_every_level() -> None:
     """At QoS 0 the listeners were asked for by a name that was no longer known to be exact."""
     house = House()
-    house.publisher._engine.unnumbered.offering._connect = lambda _: QuietOfferLink()
+    house.publisher._engine.lower_qos.qos0._connect = lambda _: QuietOfferLink()
 
     fates = [house.publisher.put(ExactTopic("t*"), b"x", qos=qos).fate for qos in LEVELS]
 

@@ -11,7 +11,7 @@ import zmq
 
 from reliable_pubsub import InDoubtError, Interest, InterestChange, glob
 from reliable_pubsub.common.core.limits import SUBSCRIPTIONS_ROWS_MAX
-from reliable_pubsub.publisher.core.offering import OfferCounts
+from reliable_pubsub.publisher.core.qos0_puts import OfferCounts
 
 from .harness import BELIEVING, IMPATIENT, REPOSITORY, Service, eventually, zmq_context
 from .relay_tree import Leaf, RelayProcess, exact

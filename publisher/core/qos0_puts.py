@@ -62,7 +62,7 @@ class Where(Struct, frozen=True):
     interest: Interest
 
 
-class Offering:
+class QoS0Puts:
     """The QoS 0 puts of one publisher."""
 
     def __init__(

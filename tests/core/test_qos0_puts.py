@@ -11,12 +11,12 @@ from reliable_pubsub.common.conversing import Shell
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.errors import MalformedError
-from reliable_pubsub.publisher.core.offering import (
+from reliable_pubsub.publisher.core.qos0_puts import (
     ASK_AGAIN_S,
     LOOK_AGAIN_S,
     Interest,
     OfferCounts,
-    Offering,
+    QoS0Puts,
     Where,
 )
 from reliable_pubsub.relay.core.pattern import Kinds, Pattern
@@ -81,7 +81,7 @@ class FakeLink:
 
 
 class Asked:
-    """An `Offering` with what is around it."""
+    """An `QoS0Puts` with what is around it."""
 
     def __init__(self, *, is_wanted: bool = True) -> None:
         self.clock = JumpingClock()
@@ -89,7 +89,7 @@ class Asked:
         self.where = Where("e", Interest(int(is_wanted), False))
         self.asked: list[str] = []
         self.connected: list[str] = []
-        self.offering = Offering(
+        self.qos0 = QoS0Puts(
             self._ask, self._connect, now_s=self.clock.now_s, patience_s=PATIENCE_S
         )
 
@@ -107,7 +107,7 @@ class Asked:
         return self.link
 
     def offer(self, topic: str = "t") -> str:
-        return self.run(self.offering.offer(topic, 2, lambda: [b"frames"]))
+        return self.run(self.qos0.offer(topic, 2, lambda: [b"frames"]))
 
 
 class TestAnOffer:
@@ -118,15 +118,15 @@ class TestAnOffer:
         assert asked.offer() == "sent"
 
         assert asked.link.sent == [[b"frames"]]
-        assert asked.offering.counts == OfferCounts(sent=2)
+        assert asked.qos0.counts == OfferCounts(sent=2)
 
     def test_that_nobody_wants_is_not_even_encoded(self) -> None:
         asked = Asked(is_wanted=False)
 
-        unwanted = asked.offering.offer("t", 1, lambda: pytest.fail("encoded"))
+        unwanted = asked.qos0.offer("t", 1, lambda: pytest.fail("encoded"))
         assert asked.run(unwanted) == "unwanted"
 
-        assert asked.offering.counts == OfferCounts(unwanted=1)
+        assert asked.qos0.counts == OfferCounts(unwanted=1)
 
     def test_for_which_there_is_no_room_is_dropped_and_not_kept(self) -> None:
         asked = Asked()
@@ -137,7 +137,7 @@ class TestAnOffer:
 
         assert asked.offer() == "sent"
 
-        assert (len(asked.link.sent), asked.offering.counts.dropped) == (1, 2)
+        assert (len(asked.link.sent), asked.qos0.counts.dropped) == (1, 2)
 
     def test_asks_once_for_each_topic(self) -> None:
         asked = Asked(is_wanted=False)
@@ -182,7 +182,7 @@ class TestWaitingForInterest:
     def test_asks_again_when_the_link_says_something_and_else_once_a_second(self) -> None:
         asked = Asked(is_wanted=False)
 
-        assert not asked.run(asked.offering.wait_for_interest("t", 3 * ASK_AGAIN_S))
+        assert not asked.run(asked.qos0.wait_for_interest("t", 3 * ASK_AGAIN_S))
 
         assert len(asked.asked) == 4
         assert asked.clock.at_s == 100.0 + 3 * ASK_AGAIN_S
@@ -196,9 +196,9 @@ class TestWaitingForInterest:
             return next(answers)
             yield
 
-        asked.offering._ask = ask
+        asked.qos0._ask = ask
 
-        assert asked.run(asked.offering.wait_for_interest("t", 60)) == Interest(2, True)
+        assert asked.run(asked.qos0.wait_for_interest("t", 60)) == Interest(2, True)
 
         assert asked.clock.at_s == 100.0
 
@@ -207,7 +207,7 @@ class TestWaitingForInterest:
         asked.link.wanted.clear()
         asked.link.known_at_s = 100.0 + 5 * PATIENCE_S
 
-        assert asked.run(asked.offering.wait_for_interest("t", 60))
+        assert asked.run(asked.qos0.wait_for_interest("t", 60))
 
         assert asked.offer() == "sent"
 
@@ -215,7 +215,7 @@ class TestWaitingForInterest:
         asked = Asked()
         asked.link.wanted.clear()
 
-        asked.run(asked.offering.wait_for_interest("t", PATIENCE_S / 4))
+        asked.run(asked.qos0.wait_for_interest("t", PATIENCE_S / 4))
 
         assert asked.clock.at_s == 100.0 + PATIENCE_S / 4
 

@@ -13,16 +13,16 @@ from reliable_pubsub.common.core.recorder import Call, Recorder
 from reliable_pubsub.common.core.requests import Put
 from reliable_pubsub.relay.core.unstored import Offer, encode_offer
 
-from .offering import Interest, Offering, OfferLink, Where
 from .outbox import Outbox
+from .qos0_puts import Interest, OfferLink, QoS0Puts, Where
 from .receipt import Receipt
 from .session import PublisherSession
 
-UNNUMBERED_BITS: Final = 32  # of a sequence: below the epoch, a count within the process
+COUNT_BITS: Final = 32  # of a sequence: below the epoch, a count within the process
 EPOCHS: Final = 2**31  # that a sequence tells apart
 
 
-class Unnumbered:
+class LowerQoSPuts:
     """Puts whose sequences are unique without stored state: they begin with the epoch."""
 
     def __init__(
@@ -40,7 +40,7 @@ class Unnumbered:
         self._recorder = recorder
         self._count = 0  # messages of this process
         patience_s = session.requester.retry.timeout_s
-        self.offering = Offering(self.where, connect, now_s=now_s, patience_s=patience_s)
+        self.qos0 = QoS0Puts(self.where, connect, now_s=now_s, patience_s=patience_s)
 
     def where(self, topic: str) -> Conversation[Where]:
         """The listeners of a topic, and the ingress endpoint."""
@@ -86,7 +86,7 @@ class Unnumbered:
                 count=count,
                 crc=crc32(body),
             )
-            fate = yield from self.offering.offer(
+            fate = yield from self.qos0.offer(
                 topic, count, lambda: encode_offer(topic, offer, body)
             )
             call.ok(epoch=self._outbox.epoch, sequence=first, count=count, qos=0)
@@ -95,7 +95,7 @@ class Unnumbered:
     def _begin(self, count: int) -> Conversation[int]:
         if not self._session.connected:
             yield from self._session.connecting()
-        first = (self._outbox.epoch % EPOCHS << UNNUMBERED_BITS) + self._count + 1
+        first = (self._outbox.epoch % EPOCHS << COUNT_BITS) + self._count + 1
         self._count += count
         return first
 
