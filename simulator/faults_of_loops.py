@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 
 from reliable_pubsub.common.core.batch import Message
-from reliable_pubsub.common.core.marks import Marks
 from reliable_pubsub.common.core.pattern import Topics
 from reliable_pubsub.subscriber.client import Subscriber
+from reliable_pubsub.subscriber.core.pattern_subscription import PatternSubscription
+from reliable_pubsub.subscriber.core.session import SubscriberSession
 from reliable_pubsub.subscriber.core.subscription import Running, Subscription
 from reliable_pubsub.subscriber.loop import Loop
 
@@ -64,13 +65,14 @@ class SettlesWhatIsOnItsWay(Subscriber):
         return super()._steps(loop, topic, wait_s)
 
 
-class OneMarkForAll(Subscription):
+class OneMarkForAll(SubscriberSession):
     """The mark of a run is that of the run before, whose row is still there."""
 
-    def begin_run(self, number: int, marks: Marks) -> Running:
-        assert self.slot is not None
-        self.slot |= 1
-        return super().begin_run(1, marks)
+    def next_run(self, one: Subscription | PatternSubscription) -> Running:
+        assert one.slot is not None
+        one.slot |= 1
+        self._run = 0
+        return super().next_run(one)
 
 
 class CountsTheWholeRun(Subscription):
@@ -86,6 +88,6 @@ class CountsTheWholeRun(Subscription):
 FAULTS_OF_LOOPS: Mapping[str, Variant] = {
     "loop: gives before it marks": Variant(subscriber=GivesBeforeItMarks),
     "loop: a broken step counts": Variant(subscriber=SettlesWhatIsOnItsWay),
-    "loop: one mark for all runs": Variant(subscriber=with_parts(subscription=OneMarkForAll)),
+    "loop: one mark for all runs": Variant(subscriber=with_parts(session=OneMarkForAll)),
     "loop: the whole run counts": Variant(subscriber=with_parts(subscription=CountsTheWholeRun)),
 }

@@ -181,11 +181,7 @@ class PatternDelivering:
         if first is None or not first.can_run or not self._session.inbox.can_run(one):
             yield from self._session.save_all(settled.values(), durable=False)
             return None
-        assert one.slot is not None
-        one.slot ^= 1
-        number, marks = self._session.next_run()
-        run = Running([], marks, one.slot, number << 32)
-        marks[one.slot] = run.first
+        run = self._session.next_run(one)
         ready = {each.topic: each for each in one.ready if each.can_run}
         batches = {topic: run_batches(each.fetched) for topic, each in ready.items()}
         total = sum(len(each.messages) for each in batches.values())

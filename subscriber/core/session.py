@@ -13,6 +13,8 @@ from reliable_pubsub.common.core.requester import Requester
 from reliable_pubsub.common.core.session import ClientSession
 
 from .inbox import Inbox
+from .pattern_subscription import PatternSubscription
+from .place import run_batches
 from .subscription import Running, Subscription
 
 
@@ -57,7 +59,7 @@ class SubscriberSession(ClientSession):
     def begin_run(self, subscription: Subscription) -> Conversation[Running]:
         """Let a loop take the fetched messages; all of them are one write."""
         before = subscription.slot
-        run = subscription.begin_run(*self.next_run())
+        run = subscription.join_run(self.next_run(subscription), run_batches(subscription.fetched))
         try:
             yield from self.save(subscription)
         except PubSubError:  # nothing was delivered, and the row of the run before still counts
@@ -66,10 +68,14 @@ class SubscriberSession(ClientSession):
             raise
         return run
 
-    def next_run(self) -> tuple[int, Marks]:
-        """The number of the next run, and the marks of the state."""
+    def next_run(self, one: Subscription | PatternSubscription) -> Running:
+        """A run without messages; the mark of the run before counts until its rows are written."""
+        assert one.slot is not None
+        one.slot ^= 1
         self._run = (self._run + 1) % 2**32 or 1  # a mark that was never set is 0
-        return self._run, self._marks()
+        run = Running([], self._marks(), one.slot, self._run << 32)
+        run.marks[run.slot] = run.first
+        return run
 
     def save(
         self,

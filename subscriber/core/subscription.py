@@ -20,7 +20,7 @@ from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.marks import Marks
 
 from .pace import Pace
-from .place import Batches, Place, run_batches
+from .place import Batches, Place
 from .push_queue import PushQueue, Standing
 from .qos0_queue import QoS0Queue
 from .states import TO_PROGRAM, TO_PROXY, Event, ToProgram, ToProxy
@@ -238,20 +238,13 @@ class Subscription:
         run = self._saved.run if self._saved is not None else None
         return None if run is None else run.slot
 
-    def begin_run(self, number: int, marks: Marks) -> Running:
-        """Let a loop take the fetched messages one by one; the caller writes `row`."""
-        assert self.slot is not None
-        self.slot ^= 1  # the mark of the run before this one counts until the row is written
-        run = Running([], marks, self.slot, number << 32)
-        marks[self.slot] = run.first
-        return self.join_run(run, run_batches(self.fetched))
-
     def join_run(
         self, whole: Running, batches: Batches, *, skip: int = 0, total: int = 0
     ) -> Running:
-        """Let the loop of a run take these messages after the `skip` first ones of the run.
+        """Let the loop of a run take these fetched messages one by one; the caller writes `row`.
 
         Args:
+            skip: messages of the run before them, of other topics.
             total: messages of the run, if it is of several topics.
         """
         run = whole._replace(messages=batches.messages, first=whole.first + skip)
