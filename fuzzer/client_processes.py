@@ -14,7 +14,7 @@ from tests.integration.harness import Process, Service
 
 from . import honest
 from .attacks import Scene
-from .board import Board, spawn
+from .board import Board, forked
 
 # What a process says when more connections come than it lets in, which is what they are for.
 ENTRANCE: Final = re.compile(
@@ -42,7 +42,7 @@ class ClientProcesses:
 
     def start(self, name: str, target: Callable[..., None], *arguments: Any, **more: Any) -> None:
         """Start one; the board is its first argument."""
-        process = spawn.Process(
+        process = forked.Process(
             target=target, args=(self._board, *arguments), kwargs=more, daemon=True
         )
         process.start()

@@ -33,7 +33,7 @@ from tests.integration.harness import Service, eventually
 
 from . import accomplices, honest, zmtp
 from .attacks import KINDS, Attack, Scene, attack
-from .board import AT_THE_PROXY, ELSEWHERE, HONEST_TOPIC, IDLE, NOWHERE, OWN_TOPIC, Board, spawn
+from .board import AT_THE_PROXY, ELSEWHERE, HONEST_TOPIC, IDLE, NOWHERE, OWN_TOPIC, Board, forked
 from .client_processes import ClientProcesses, unexpected_of
 from .crowd import Address, Crowd, address_of, press
 
@@ -202,7 +202,7 @@ class Trial:
             make_known(self._service)
             service, board = self._service, self._board
             endpoints = (service.publisher_endpoint, service.subscriber_endpoint)
-            mine, its = spawn.Pipe()
+            mine, its = forked.Pipe()
             start = self._processes.start
             start("elsewhere", accept_all, its)
             proxy = [address_of(endpoint) for endpoint in endpoints]
