@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from .fork_server import ForkedProcess, helper
-from .harness import REPOSITORY
+from .harness import REPOSITORY, Process
 
 THREADS, PROCESSES = 4, 10
 
@@ -31,3 +31,16 @@ def test_the_end_of_a_process_may_be_asked_for_by_several_threads(tmp_path: Path
             )
             assert process is not None
             assert list(threads.map(exit_code_of, [process] * THREADS)) == [0] * THREADS
+
+
+def test_a_program_may_be_text_and_has_its_arguments_exit_code_and_traceback(
+    tmp_path: Path,
+) -> None:
+    program = (
+        "import sys; print(__name__, *sys.argv, sys.path[0] == ''); sys.exit(int(sys.argv[1]))"
+    )
+    for argument, code in (("7", 7), ("x", 1)):
+        process = Process("program", [sys.executable, "-c", program, argument], tmp_path, code)
+        assert process.wait() == code
+        assert process.stdout == f"__main__ -c {argument} True\n"
+        assert ("Traceback" in process.stderr) == (argument == "x")
