@@ -6,6 +6,7 @@ import secrets
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from math import inf
 from pathlib import Path
 from typing import NoReturn
@@ -125,19 +126,32 @@ def tell_verdicts(verdicts: Mapping[str, Verdict], console: Console) -> None:
         )
 
 
-def besiege(
-    endpoints: frozenset[str], *, seconds: float, connections_per_s: float, seed: int
-) -> list[str]:
-    """Flood endpoints, tell what became of it; give what is wrong."""
-    console, bar = Console(width=None if sys.stdout.isatty() else 100), Console(stderr=True)
+@contextmanager
+def at_work(what: str, total: float) -> Iterator[tuple[Path, Callable[[float], None]]]:
+    """A directory for a trial, and what tells how much further it is, where a person watches."""
+    bar = Console(stderr=True)
     with (
         tempfile.TemporaryDirectory(prefix="fuzz-") as directory,
         Progress(console=bar, transient=True, disable=not bar.is_terminal) as progress,
     ):
-        task = progress.add_task("flood", total=seconds)
-        siege = Siege(Path(directory), endpoints, seed=seed, attacks_per_s=connections_per_s)
+        task = progress.add_task(what, total=total)
+        yield Path(directory), lambda step: progress.advance(task, step)
+
+
+def groups_in(seconds: float) -> int:
+    """How many groups of windows fit."""
+    return max(round(seconds / (3 * WINDOW_S)), 1)
+
+
+def besiege(
+    endpoints: frozenset[str], *, seconds: float, connections_per_s: float, seed: int
+) -> list[str]:
+    """Flood endpoints, tell what became of it; give what is wrong."""
+    console = Console(width=None if sys.stdout.isatty() else 100)
+    with at_work("flood", seconds) as (directory, advance):
+        siege = Siege(directory, endpoints, seed=seed, attacks_per_s=connections_per_s)
         with siege.running():
-            outcome = siege.run(seconds, lambda passed_s: progress.advance(task, passed_s))
+            outcome = siege.run(seconds, advance)
     tell(outcome, console)
     return outcome.problems + [
         f"{name}: nothing for {one:.1f} s, longer than {LONGEST_S:g} s"
@@ -157,15 +171,11 @@ def attack_with_keys(
     puts_per_s: float,
 ) -> list[str]:
     """Attack encrypted endpoints, tell what became of it; give what is wrong."""
-    console, bar = Console(width=None if sys.stdout.isatty() else 100), Console(stderr=True)
-    groups = max(round(seconds / (3 * WINDOW_S)), 1)
-    with (
-        tempfile.TemporaryDirectory(prefix="fuzz-") as directory,
-        Progress(console=bar, transient=True, disable=not bar.is_terminal) as progress,
-    ):
-        task = progress.add_task("windows", total=3 * groups)
+    console = Console(width=None if sys.stdout.isatty() else 100)
+    groups = groups_in(seconds)
+    with at_work("windows", 3 * groups) as (directory, advance):
         trial = SecureTrial(
-            Path(directory),
+            directory,
             endpoints,
             seed=seed,
             attacks_per_s=connections_per_s,
@@ -175,9 +185,7 @@ def attack_with_keys(
         with trial.running():
             if newcomers_s:
                 show_newcomers(trial.newcomers(newcomers_s), console)
-            result = trial.measure(
-                groups=groups, window_s=WINDOW_S, tick=lambda: progress.advance(task)
-            )
+            result = trial.measure(groups=groups, window_s=WINDOW_S, tick=lambda: advance(1))
     show_windows(result, console)
     tell_verdicts(result.verdicts, console)
     grown = ", ".join(f"{name} by {mib:.0f} MiB" for name, mib in result.grown_mib.items())
@@ -285,21 +293,16 @@ def main(
             else besiege(endpoints, **common, seed=seed)
         )
         conclude(problems, seed, Console(width=None if sys.stdout.isatty() else 100))
-    groups = max(round(seconds / (3 * WINDOW_S)), 1)
+    groups = groups_in(seconds)
     console = Console(width=None if sys.stdout.isatty() else 100)
-    bar = Console(stderr=True)
-    with (
-        tempfile.TemporaryDirectory(prefix="fuzz-") as directory,
-        Progress(console=bar, transient=True, disable=not bar.is_terminal) as progress,
-    ):
-        task = progress.add_task("windows", total=3 * groups + 1)
-        trial = Trial(Path(directory), seed=seed, attacks_per_s=connections_per_s)
+    with at_work("windows", 3 * groups + 1) as (directory, advance):
+        trial = Trial(directory, seed=seed, attacks_per_s=connections_per_s)
         with trial.running():
             result = trial.run(
                 groups=groups,
                 window_s=WINDOW_S,
                 together_attacks=int(TOGETHER_S * connections_per_s),
-                tick=lambda: progress.advance(task),
+                tick=lambda: advance(1),
             )
     problems = list(result.problems)
     if len(result.windows) == len(PLACES) * groups:

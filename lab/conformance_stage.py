@@ -20,11 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from reliable_pubsub.common.core import journal
 from reliable_pubsub.common.core.errors import ConfigurationError, PubSubError
-from reliable_pubsub.common.core.journal import AnyLine, decode_line
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.journal_file import open_journal
 from reliable_pubsub.common.state_file import MemoryState
@@ -39,6 +36,7 @@ from .core.conformance_evidence import Life, Watched, read_output, watched
 from .core.conformance_verdict import Ended
 from .link import Link, Links
 from .own_ports import OwnPorts
+from .progress import GrowingJournal
 
 LOOK_AGAIN_S: Final = 0.003
 RESTART_S: Final = 0.2  # between an exit code 3 and the next start
@@ -97,7 +95,7 @@ class Stage:
         self.lines = 0  # of the output
         self.last_line = b""
         self.seen = Watched()
-        self._proxy_bytes = 0
+        self._journal = GrowingJournal(self.proxy_journal)
         self._output_bytes = 0
         self._picture: object = None
         self._began_s = self._moved_s = time.monotonic()
@@ -266,19 +264,8 @@ class Stage:
             self._picture, self._moved_s = picture, time.monotonic()
 
     def _look_at_proxy(self) -> None:
-        file = self.proxy_journal
-        if not file.exists() or file.stat().st_size == self._proxy_bytes:
-            return
-        with file.open("rb") as source:
-            source.seek(self._proxy_bytes)
-            new = source.read()
-        whole = new[: new.rfind(b"\n") + 1]
-        self._proxy_bytes += len(whole)
-        lines: list[AnyLine] = []
-        for text in whole.splitlines():
-            with suppress(msgspec.DecodeError):  # torn by a kill; the checker counts these
-                lines.append(decode_line(text))
-        self.seen = watched(self.seen, lines, self.role, CLIENT)
+        if lines := self._journal.new_lines():
+            self.seen = watched(self.seen, lines, self.role, CLIENT)
 
     def _look_at_output(self) -> None:
         if self.output.exists():

@@ -9,7 +9,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -20,6 +19,7 @@ from typing import Any, Final
 from reliable_pubsub.common.core.errors import ConfigurationError
 
 from .child_process import Executed
+from .own_ports import OwnPorts
 
 PROGRAMS: Final = sorted(
     Path("/usr/lib/postgresql").glob("*/bin"), key=lambda at: int(at.parent.name)
@@ -52,11 +52,8 @@ class PostgresServer:
             user = pwd.getpwnam("postgres")
             os.chown(self.directory, user.pw_uid, user.pw_gid)
             self._as_user = {"user": user.pw_uid, "group": user.pw_gid}
-        # Bound and not listening: no other process gets the port while the server is dead.
-        self._held = socket.socket()
-        self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._held.bind(("127.0.0.1", 0))
-        self.port = self._held.getsockname()[1]
+        self._ports = OwnPorts()
+        self.port = int(self._ports.endpoint().rpartition(":")[2])
         self.data = self.directory / "data"
         if copy_of is None:
             self._run("initdb", "--no-sync", "-A", "trust", "-U", "postgres", "-E", "UTF8")
@@ -144,5 +141,5 @@ class PostgresServer:
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGQUIT)
             self._process.wait()
-        self._held.close()
+        self._ports.close()
         shutil.rmtree(self.directory, ignore_errors=True)

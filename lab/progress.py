@@ -2,38 +2,53 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from reliable_pubsub.common.core.journal import Ok, decode_line
+from reliable_pubsub.common.core.journal import AnyLine, Ok, decode_line
+
+
+class GrowingJournal:
+    """Reads a journal while it is written."""
+
+    def __init__(self, path: Path) -> None:
+        """Begin at its first line; the file may not be there yet."""
+        self._path = path
+        self._position = self._bytes = 0
+
+    def new_lines(self) -> list[AnyLine]:
+        """The whole lines that have come since."""
+        try:
+            if self._path.stat().st_size == self._bytes:
+                return []
+            with self._path.open("rb") as file:
+                file.seek(self._position)
+                new = file.read()
+        except FileNotFoundError:
+            return []
+        self._bytes = self._position + len(new)
+        whole = new[: new.rfind(b"\n") + 1]  # the last line may still be on its way
+        self._position += len(whole)
+        lines: list[AnyLine] = []
+        for text in whole.splitlines():
+            with suppress(msgspec.DecodeError):  # torn by a kill; the judge counts these
+                lines.append(decode_line(text))
+        return lines
 
 
 class JournalProgress:
     """Reads a growing journal, and counts."""
 
     def __init__(self, path: Path) -> None:
-        """Begin at its first line; the file may not be there yet."""
         self.put = 0  # messages that were acknowledged
         self.subscribed = 0  # subscriptions that were confirmed, repeats included
-        self._path = path
-        self._position = 0
+        self._journal = GrowingJournal(path)
 
     def look(self) -> None:
         """Read what has come."""
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._position)
-                new = file.read()
-        except FileNotFoundError:
-            return
-        whole = new[: new.rfind(b"\n") + 1]  # the last line may still be on its way
-        self._position += len(whole)
-        for text in whole.splitlines():
-            try:
-                line = decode_line(text)
-            except msgspec.DecodeError:
-                continue  # torn by a kill; the judge counts these
+        for line in self._journal.new_lines():
             if isinstance(line, Ok):
                 self.put += line.count if line.op == "put" else 0
                 self.subscribed += line.op in ("subscribe", "join")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from typing import Any, get_args
 
 from msgspec.structs import replace
 
@@ -14,7 +14,6 @@ from reliable_pubsub.common.core.journal import (
     Administered,
     AnyLine,
     Begin,
-    ControlSeen,
     Created,
     DeadLettered,
     End,
@@ -25,10 +24,10 @@ from reliable_pubsub.common.core.journal import (
     Found,
     FoundEnd,
     Granted,
-    GroupMoved,
     Invoke,
     Ok,
     Position,
+    ProxyLine,
     Stored,
     Trimmed,
     Unknown,
@@ -52,16 +51,7 @@ def index_run(run: Run) -> RunIndex:
         Ok: reader.ok,
         Failed: reader.failed,
         Unknown: reader.unknown,
-        Stored: reader.index.proxy_lines.append,
-        Created: reader.index.proxy_lines.append,
-        Granted: reader.index.proxy_lines.append,
-        Position: reader.index.proxy_lines.append,
-        DeadLettered: reader.index.proxy_lines.append,
-        Expired: reader.index.proxy_lines.append,
-        ControlSeen: reader.index.proxy_lines.append,
-        Trimmed: reader.index.proxy_lines.append,
-        Administered: reader.index.proxy_lines.append,
-        GroupMoved: reader.index.proxy_lines.append,
+        **dict.fromkeys(get_args(ProxyLine), reader.index.proxy_lines.append),
         Found: reader.index.found.append,
         FoundEnd: reader.found_end,
         Event: reader.event,

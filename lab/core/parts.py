@@ -119,7 +119,10 @@ def cut(
         # A part has to know of each publisher that it has a journal.
         or not puts.keys() <= {name for one in sketches for name in one.publishers}
         # Rules ask whether a proxy wrote a journal; a grant says so to each part.
-        or (any(one.is_of_proxy for one in sketches) and not any(map(_is_grant, lines)))
+        or (
+            any(one.is_of_proxy for one in sketches)
+            and not any(isinstance(line, Granted) for line in lines)
+        )
     )
     logged = set(logs).union(*(one.logged for one in sketches))
     if is_whole or not logged:
@@ -131,10 +134,6 @@ def cut(
     for name in {name for one in sketches for name in one.tied}:  # lives may be in several files
         ties.append(set().union(*(one.tied.get(name, set()) for one in sketches)))
     return _numbered(facts, ties)
-
-
-def _is_grant(line: AnyLine) -> bool:
-    return isinstance(line, Granted)
 
 
 def _numbered(facts: Mapping[str, int], ties: Iterable[Collection[str]]) -> dict[str, int]:

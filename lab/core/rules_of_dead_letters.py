@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from zlib import crc32
 
 from reliable_pubsub.common.core.dead_letter import DEAD_SUFFIX, is_dead
-from reliable_pubsub.common.core.journal import Ok, Seen
+from reliable_pubsub.common.core.journal import Ok
 
 from .final_log import FinalLog
 from .finding import Finding
 from .run_index import RunIndex
-from .verdict import MessageKey, key_of
+from .verdict import key_of
 
 WITHOUT_PAYLOAD = crc32(b"")  # of a letter whose payload did not fit
 
@@ -33,13 +33,13 @@ def check_no_letter_twice(index: RunIndex, finding: Finding) -> None:
         if key in told:
             finding.broken(
                 f"{what} is stored twice, the second time at offset {line.letter.offset}",
-                _key(line.dead_topic, line.letter),
+                key_of(line.dead_topic, line.letter),
             )
         told.add(key)
         log = index.logs.get(line.topic)
         message = log.entries.get(line.offset) if log else None
         if message is not None and line.letter.crc not in (message.crc, WITHOUT_PAYLOAD):
-            finding.broken(f"{what} has another content", _key(line.dead_topic, line.letter))
+            finding.broken(f"{what} has another content", key_of(line.dead_topic, line.letter))
     for topic, log in index.logs.items():
         if is_dead(topic):
             _check_copies(index, log, finding)
@@ -68,7 +68,7 @@ def _check_copies(index: RunIndex, letters: FinalLog, finding: Finding) -> None:
                     f"{letters.topic!r} has {copies.pop(entry.crc)} letters of {subscriber} with "
                     f"the content of offset {entry.offset}, and it was subscribed to "
                     f"{messages[entry.crc] * subscriptions} such messages",
-                    _key(letters.topic, entry),
+                    key_of(letters.topic, entry),
                 )
 
 
@@ -97,7 +97,3 @@ def _given_up(index: RunIndex) -> Iterator[tuple[str, str, int, int]]:
                     continue
                 if line.offset is not None:  # else the letter of an earlier process
                     yield stream.subscriber, stream.topic, line.cursor - 1, line.offset
-
-
-def _key(topic: str, seen: Seen) -> MessageKey:
-    return key_of(topic, seen)
