@@ -143,7 +143,13 @@ def test_what_is_shown_is_what_a_quarter_of_the_passes_are_below() -> None:
     assert lower_quartile([5.0]) == 5.0
 
 
-@pytest.mark.parametrize("name", ["redis", "nats", "mosquitto", "rabbitmq"])
+PEERS = [
+    "redis",
+    *(pytest.param(n, marks=pytest.mark.long) for n in ("nats", "mosquitto", "rabbitmq")),
+]
+
+
+@pytest.mark.parametrize("name", PEERS)
 def test_a_peer_is_started_measured_judged_and_ended(name: str) -> None:
     if how := SYSTEMS[name].missing():
         pytest.skip(how)
