@@ -18,6 +18,7 @@ from reliable_pubsub.lab.core.run import Run
 from .damage import assert_sound, batch, broken, change, places
 from .planted import all_planted
 from .small_world import LAB, SmallWorld, sound_world
+from .worlds import a_world_with_a_subscriber
 
 
 def test_a_sound_run_has_no_violation_and_every_rule_is_judged() -> None:
@@ -55,11 +56,7 @@ def test_without_an_auditor_the_lines_of_the_proxy_are_the_log_with_a_warning() 
 
 
 def test_a_rolled_back_log_is_a_loss_even_if_everybody_was_told() -> None:
-    world = SmallWorld()
-    world.start_client("p1", "publisher")
-    world.start_client("s1", "subscriber")
-    world.subscribe("s1", "t")
-    world.put("p1", "t", 5)
+    world = a_world_with_a_subscriber(5)
     world.get("s1", "t", 5)
     del world.log["t"][3:]
     world.write(LAB, Event, what="rollback", target="proxy")

@@ -21,25 +21,16 @@ from reliable_pubsub.lab.core.checker import check
 
 from .damage import assert_sound, broken, change, line_at, places
 from .small_world import LAB, PROXY, SmallWorld
+from .worlds import a_world_with_a_subscriber
 
 TWIN = ("s1", 77)
-
-
-def a_world(*, output: bool = False, remembers: bool = True) -> SmallWorld:
-    """A subscriber at the begin of a topic, and a publisher with four messages in it."""
-    world = SmallWorld()
-    world.start_client("p1", "publisher")
-    world.start_client("s1", "subscriber", output=output, remembers=remembers)
-    world.subscribe("s1", "t")
-    world.put("p1", "t", 4)
-    return world
 
 
 # Replaced processes.
 
 
 def test_an_unsubscribe_of_a_replaced_process_ends_nothing() -> None:
-    world = a_world(output=True)
+    world = a_world_with_a_subscriber(4, output=True)
     world.get("s1", "t", 2)
     old = ("s1", world.clients["s1"].pid)
     world.restart("s1")
@@ -53,7 +44,7 @@ def test_an_unsubscribe_of_a_replaced_process_ends_nothing() -> None:
 
 def a_world_with_a_twin() -> SmallWorld:
     """A second process has a copy of the state, begins later, and asks for an epoch later still."""
-    world = a_world(output=True)
+    world = a_world_with_a_subscriber(4, output=True)
     client = world.clients["s1"]
     world.write(LAB, Event, what="replace", target="s1", detail=str(TWIN[1]))
     world.write(TWIN, Begin, role="subscriber", wall_ns=0, output=client.output)
@@ -87,7 +78,7 @@ def test_where_nobody_says_it_the_one_that_began_later_goes_on() -> None:
 
 def a_world_with_an_unsubscribe_in_doubt(*, remembers: bool) -> SmallWorld:
     """It has two messages; its unsubscribe has no answer, and it subscribes again."""
-    world = a_world(remembers=remembers)
+    world = a_world_with_a_subscriber(4, remembers=remembers)
     world.get("s1", "t", 2)
     world.acknowledge("s1", "t")
     who = ("s1", world.clients["s1"].pid)
@@ -150,7 +141,7 @@ def set_back(world: SmallWorld, kept: int) -> None:
 
 
 def test_a_generation_that_a_set_back_proxy_gives_again_is_another_subscription() -> None:
-    world = a_world(remembers=False)
+    world = a_world_with_a_subscriber(4, remembers=False)
     world.get("s1", "t", 3)
     world.acknowledge("s1", "t")
     world.kill("s1")
@@ -165,7 +156,7 @@ def test_a_generation_that_a_set_back_proxy_gives_again_is_another_subscription(
 
 
 def test_an_epoch_that_a_set_back_proxy_gives_again_replaces_nobody() -> None:
-    world = a_world(remembers=False)
+    world = a_world_with_a_subscriber(4, remembers=False)
     world.kill("s1")
     world.restart("s1")
     world.kill("s1")
@@ -180,7 +171,7 @@ def test_an_epoch_that_a_set_back_proxy_gives_again_replaces_nobody() -> None:
 
 
 def test_lines_of_an_output_belong_to_the_log_that_came_second_if_the_first_gave_nothing() -> None:
-    world = a_world(output=True)
+    world = a_world_with_a_subscriber(4, output=True)
     set_back(world, 0)
     world.log["t"].clear()
     world.restart("s1")
@@ -197,7 +188,7 @@ def test_lines_of_an_output_belong_to_the_log_that_came_second_if_the_first_gave
 
 
 def test_after_what_an_auditor_has_read_the_word_of_the_proxy_counts() -> None:
-    world = a_world()
+    world = a_world_with_a_subscriber(4)
     world.write(("auditor", 9), Found, topic="t", messages=tuple(world.log["t"][:2]))
     world.get("s1", "t", 4)
 

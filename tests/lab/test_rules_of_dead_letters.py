@@ -9,7 +9,7 @@ from reliable_pubsub.lab.core.checker import check
 
 from .damage import assert_sound, broken
 from .small_world import SmallWorld
-from .worlds import a_world_with_an_output, offsets_in_output
+from .worlds import a_world_with_a_subscriber, a_world_with_an_output, offsets_in_output
 
 
 def test_what_was_given_up_is_not_in_the_output_and_is_no_loss() -> None:
@@ -38,11 +38,7 @@ def test_what_was_given_up_comes_in_the_output_with_a_later_subscription() -> No
 
 def test_a_subscription_whose_first_message_was_given_up_begins_after_it() -> None:
     """What follows there was given to a dead life of the one before, too."""
-    world = SmallWorld()
-    world.start_client("s1", "subscriber", output=True)
-    world.subscribe("s1", "t")
-    world.start_client("p1", "publisher")
-    world.put("p1", "t", 7)
+    world = a_world_with_a_subscriber(7, output=True)
     world.get("s1", "t", 6, record=False)
     world.kill("s1")
     world.restart("s1")
@@ -68,11 +64,7 @@ def test_a_letter_that_is_not_there_is_a_loss() -> None:
 
 def a_world_without_room_for_letters() -> SmallWorld:
     """One who got three messages, and could not give up the second."""
-    world = SmallWorld()
-    world.start_client("s1", "subscriber")
-    world.subscribe("s1", "t")
-    world.start_client("p1", "publisher")
-    world.put("p1", "t", 3)
+    world = a_world_with_a_subscriber(3)
     world.get("s1", "t")
     world.reject("s1", "t", refused=True)
     return world

@@ -14,7 +14,13 @@ from reliable_pubsub.lab.core.verdict import Losses
 from .damage import assert_sound, batch, broken, change, edit_log, line_at, places
 from .planted import Damage, assert_found, planted, planted_in
 from .small_world import LAB, SmallWorld, sound_world
-from .worlds import a_world_with_an_output, begin_with_a_loss, begin_with_deaths, offsets_in_output
+from .worlds import (
+    a_world_with_a_subscriber,
+    a_world_with_an_output,
+    begin_with_a_loss,
+    begin_with_deaths,
+    offsets_in_output,
+)
 
 
 @planted("V6")
@@ -187,11 +193,7 @@ def test_what_a_replaced_subscriber_still_shows_proves_nothing_and_is_told() -> 
 
 
 def test_a_subscriber_without_memory_gets_what_was_not_acknowledged_again_unmarked() -> None:
-    world = SmallWorld()
-    world.start_client("p1", "publisher")
-    world.start_client("s1", "subscriber", remembers=False)
-    world.subscribe("s1", "t")
-    world.put("p1", "t", 4)
+    world = a_world_with_a_subscriber(4, remembers=False)
     world.get("s1", "t", 2)
     world.acknowledge("s1", "t")
     world.get("s1", "t")
@@ -243,34 +245,19 @@ def test_only_of_a_set_back_proxy_a_further_place_is_taken_for_an_adopted_one(
     )
 
 
-def test_a_power_loss_may_take_what_was_written_lazily() -> None:
-    world = SmallWorld()
-    world.start_client("p1", "publisher")
-    world.start_client("s1", "subscriber")
-    world.subscribe("s1", "t")
-    world.put("p1", "t", 4)
+@pytest.mark.parametrize("told", [True, False])
+def test_only_a_power_loss_may_take_what_was_written_lazily(told: bool) -> None:
+    """Without it the same repeat is a fault."""
+    world = a_world_with_a_subscriber(4)
     for _ in range(3):
         world.get("s1", "t")
     world.lose_power("s1")
     world.restart("s1")
     world.subscribe("s1", "t")
     world.finish()
-
-    assert_sound(world)
-
-
-def test_without_the_power_loss_the_same_repeat_is_a_fault() -> None:
-    world = SmallWorld()
-    world.start_client("p1", "publisher")
-    world.start_client("s1", "subscriber")
-    world.subscribe("s1", "t")
-    world.put("p1", "t", 4)
-    for _ in range(3):
-        world.get("s1", "t")
-    world.lose_power("s1")
-    world.restart("s1")
-    world.subscribe("s1", "t")
-    world.finish()
+    if told:
+        assert_sound(world)
+        return
     del world.lines[places(world, Event, what="power_loss")[0]]
 
     assert broken(check(world.run)) == {"V6"}
@@ -286,11 +273,7 @@ def test_an_output_without_a_journal_is_still_held_to_its_order() -> None:
 
 def test_what_came_in_the_place_of_an_output_that_was_cut_off_is_not_taken_for_it() -> None:
     """What was handed over, and what stands in the output, overlap."""
-    world = SmallWorld()
-    world.start_client("s1", "subscriber", output=True)
-    world.subscribe("s1", "t")
-    world.start_client("p1", "publisher")
-    world.put("p1", "t", 2)
+    world = a_world_with_a_subscriber(2, output=True)
     world.get("s1", "t", 2, record=False)
     world.kill("s1")
     world.set_back("t")
@@ -316,11 +299,7 @@ def test_what_was_not_recorded_is_cut_off_when_the_place_is_chosen_again() -> No
 
 def test_what_a_killed_life_was_given_is_not_taken_for_what_a_later_subscription_got() -> None:
     """The same offset was given three times, and stands twice in the output."""
-    world = SmallWorld()
-    world.start_client("s1", "subscriber", output=True)
-    world.subscribe("s1", "t")
-    world.start_client("p1", "publisher")
-    world.put("p1", "t", 5)
+    world = a_world_with_a_subscriber(5, output=True)
     world.get("s1", "t", 5, record=False)
     world.kill("s1")
     world.restart("s1")
@@ -339,11 +318,7 @@ def test_what_a_killed_life_was_given_is_not_taken_for_what_a_later_subscription
 
 def test_what_the_next_life_resumed_below_was_not_recorded() -> None:
     """Two later subscriptions begin at the same place."""
-    world = SmallWorld()
-    world.start_client("s1", "subscriber", output=True)
-    world.subscribe("s1", "t")
-    world.start_client("p1", "publisher")
-    world.put("p1", "t", 3)
+    world = a_world_with_a_subscriber(3, output=True)
     world.get("s1", "t", record=False)
     world.kill("s1")
     world.restart("s1")

@@ -31,7 +31,7 @@ from .damage import (
 )
 from .planted import Damage, assert_found, planted, planted_in
 from .small_world import SmallWorld
-from .worlds import begin_with_puts
+from .worlds import a_world_with_a_subscriber, begin_with_puts
 
 
 @planted("V1")
@@ -258,11 +258,7 @@ def test_a_message_may_get_another_number_before_it_is_sent() -> None:
 
 
 def test_what_everybody_had_may_be_removed() -> None:
-    world = SmallWorld()
-    world.start_client("p1", "publisher")
-    world.start_client("s1", "subscriber")
-    world.subscribe("s1", "t")
-    world.put("p1", "t", 2)
+    world = a_world_with_a_subscriber(2)
     world.put("p1", "t", outcome="killed")
     world.get("s1", "t", 3)
     world.acknowledge("s1", "t")

@@ -16,7 +16,7 @@ from reliable_pubsub.lab.core.checker import check
 from .damage import assert_sound, broken
 from .planted import Damage, assert_found, planted, planted_in
 from .small_world import PROXY, SmallWorld
-from .worlds import replay
+from .worlds import a_world_with_a_subscriber, replay
 
 
 def begin_with_a_replay(world: SmallWorld, start: str, at: int) -> None:
@@ -38,11 +38,7 @@ def test_a_replay_from_where_it_was_asked_for_is_sound(start: str, at: int) -> N
 
 def begin_after_one_more_than_was_given(world: SmallWorld, *, is_buried: bool) -> None:
     """A subscriber dies with two of three messages, and goes on after the third."""
-    fresh = SmallWorld()
-    fresh.start_client("p1", "publisher")
-    fresh.start_client("s1", "subscriber")
-    fresh.subscribe("s1", "t")
-    fresh.put("p1", "t", 3)
+    fresh = a_world_with_a_subscriber(3)
     fresh.get("s1", "t", 2)
     if is_buried:
         fresh.bury("s1", "t", 2)
@@ -157,11 +153,7 @@ def a_start_is_refused_that_is_always_there(world: SmallWorld) -> None:
 
 def a_world_that_has_acknowledged() -> SmallWorld:
     """One who has acknowledged three messages of five."""
-    world = SmallWorld()
-    world.start_client("s1", "subscriber")
-    world.subscribe("s1", "t")
-    world.start_client("p1", "publisher")
-    world.put("p1", "t", 5)
+    world = a_world_with_a_subscriber(5)
     world.get("s1", "t", 3)
     world.acknowledge("s1", "t")
     return world

@@ -5,6 +5,20 @@ from __future__ import annotations
 from .small_world import SmallWorld
 
 
+def a_world_with_a_subscriber(count: int, **client: bool) -> SmallWorld:
+    """One who subscribes, and then so many messages.
+
+    Args:
+        client: of `start_client`.
+    """
+    world = SmallWorld()
+    world.start_client("s1", "subscriber", **client)
+    world.subscribe("s1", "t")
+    world.start_client("p1", "publisher")
+    world.put("p1", "t", count)
+    return world
+
+
 def begin_with_puts(world: SmallWorld, *names: str) -> None:
     """A new world: publishers put in turns, one message at a time."""
     fresh = SmallWorld()
@@ -18,11 +32,7 @@ def begin_with_puts(world: SmallWorld, *names: str) -> None:
 
 def replay(world: SmallWorld, start: str, at: int) -> None:
     """A new world: five messages, and a subscriber that asks for some of them again."""
-    fresh = SmallWorld()
-    fresh.start_client("p1", "publisher")
-    fresh.start_client("s1", "subscriber")
-    fresh.subscribe("s1", "t")
-    fresh.put("p1", "t", 3)
+    fresh = a_world_with_a_subscriber(3)
     fresh.get("s1", "t", 3)
     fresh.put("p1", "t", 2)
     fresh.subscribe("s1", "t", start=start, at=at)
@@ -33,11 +43,7 @@ def replay(world: SmallWorld, start: str, at: int) -> None:
 
 def begin_with_deaths(world: SmallWorld) -> None:
     """A new world: a subscriber has done offset 0, has 1 in hand, dies, and is back."""
-    fresh = SmallWorld()
-    fresh.start_client("p1", "publisher")
-    fresh.start_client("s1", "subscriber")
-    fresh.subscribe("s1", "t")
-    fresh.put("p1", "t", 5)
+    fresh = a_world_with_a_subscriber(5)
     fresh.get("s1", "t")
     fresh.get("s1", "t")
     fresh.kill("s1")
@@ -50,11 +56,7 @@ def begin_with_a_loss(
     world: SmallWorld, *, had: int = 0, lost: int = 3, output: bool = False
 ) -> None:
     """A new world: a topic loses what a subscriber did not have yet, and says so."""
-    fresh = SmallWorld()
-    fresh.start_client("p1", "publisher")
-    fresh.start_client("s1", "subscriber", output=output)
-    fresh.subscribe("s1", "t")
-    fresh.put("p1", "t", 5)
+    fresh = a_world_with_a_subscriber(5, output=output)
     if had:
         fresh.get("s1", "t", had)
     fresh.trim("t", lost)
@@ -64,11 +66,7 @@ def begin_with_a_loss(
 
 def a_world_with_an_output() -> SmallWorld:
     """One who reads, and five messages; the first of them is in its output."""
-    world = SmallWorld()
-    world.start_client("s1", "subscriber", output=True)
-    world.subscribe("s1", "t")
-    world.start_client("p1", "publisher")
-    world.put("p1", "t", 5)
+    world = a_world_with_a_subscriber(5, output=True)
     world.get("s1", "t")
     return world
 
