@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import Any, Final
 
 import click
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, asking_options
 from reliable_pubsub.common.core.errors import UsageError
@@ -17,7 +17,7 @@ from reliable_pubsub.common.progress import progress_bar
 
 from .archive import Archive, path_of
 from .archive_tasks import MergeFiles, StageRange, merge_files, stage_range
-from .core.manifest import Manifest, merges
+from .core.manifest import merges
 from .core.options import SourceOptions
 from .core.places import check_store
 from .core.planning import (
@@ -58,7 +58,6 @@ class Archiving(Struct, frozen=True, kw_only=True):
     options: SourceOptions
     view: ProxyView
     tasks: Tasks
-    on_files: Callable[[Sequence[Manifest]], None] = lambda manifests: None
     warn: Callable[[str], None] = _log.warning
 
     def backlog(self) -> int:
@@ -70,8 +69,11 @@ class Archiving(Struct, frozen=True, kw_only=True):
             for topic, extent in extents.items()
         )
 
-    def catch_up(self) -> int:
+    def catch_up(self, advance: Callable[[int, str], None] = lambda rows, topic: None) -> int:
         """Archive what is stored now.
+
+        Args:
+            advance: told how many messages are archived, and of which topic the last ones are.
 
         Returns:
             How many messages.
@@ -84,8 +86,8 @@ class Archiving(Struct, frozen=True, kw_only=True):
         rows = 0
         planned = self._planned()
         while planned:
-            count = self.tasks.round_size()  # Spark may have more cores than a round ago
-            some, planned = planned[:count], planned[count:]
+            size = self.tasks.round_size()  # Spark may have more cores than a round ago
+            some, planned = planned[:size], planned[size:]
             staged = [
                 file for files in self.tasks.run(stage_range, self._work(some)) for file in files
             ]
@@ -93,8 +95,9 @@ class Archiving(Struct, frozen=True, kw_only=True):
                 planned = self._planned()  # another driver was there first
                 continue
             self.view.tell_places(self.archive.reached())
-            self.on_files(staged)
-            rows += sum(one.rows for one in staged)
+            count = sum(one.rows for one in staged)
+            advance(count, some[-1].topic)
+            rows += count
         return rows
 
     def _planned(self) -> list[MessageRange]:
@@ -261,16 +264,8 @@ def main(
 
 def _run(job: Archiving, *, quiet: bool, every_s: float | None) -> None:
     """One round, or round after round."""
-    total = job.backlog()
-    rows = 0
-    with progress_bar(total, 0, quiet=quiet or every_s is not None) as advance:
-        job = structs.replace(
-            job,
-            on_files=lambda files: advance(
-                sum(one.rows for one in files), files[-1].topic if files else ""
-            ),
-        )
-        rows = job.catch_up()
+    with progress_bar(job.backlog(), 0, quiet=quiet or every_s is not None) as advance:
+        rows = job.catch_up(advance)
     click.echo(f"done: archived {rows} messages in {job.archive.place.name}")
     while every_s is not None:
         time.sleep(every_s)

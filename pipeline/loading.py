@@ -21,7 +21,6 @@ from reliable_pubsub.subscriber.external_cursor import ExternalCursor
 from reliable_pubsub.subscriber.reader import LogReader
 
 from .core.holding import FileSize, check_still_there, refuse_unheld, topic_of
-from .core.spark_failure import SparkGoneError
 from .job import (
     Access,
     LocalPath,
@@ -223,15 +222,14 @@ def main(
             refuse_other_cut(one)
         with spark_tasks("load", spark, access.put_at, access.read_at) as tasks:
             others = other_parts(first, tasks.run(places, work)) if parallel else []
-            count = len(first) + len(others)
             what = "parts" if parallel else "files"
-            with progress_bar(count, 0, quiet=quiet) as advance:
+            with progress_bar(len(first) + len(others), 0, quiet=quiet) as advance:
                 outcomes = [
                     outcome
                     for group in (first, others)
                     for outcome in tasks.run(load_file, group, lambda more: advance(more, what))
                 ]
-        check_loaded(work[0], outcomes, count)
+        check_held(work[0], outcomes)
         put = sum(one.put for one in outcomes)
         before = sum(one.stored_before for one in outcomes)
         click.echo(f"done: {put} messages put on {topic}, {before} were there ({len(work)} files)")
@@ -260,15 +258,12 @@ def hold(work: Sequence[LoadFile], subscriber: str) -> None:
             cursor.tell(one.topic)
 
 
-def check_loaded(one: LoadFile, outcomes: Sequence[Outcome], count: int) -> None:
-    """See that all is done that was to be done, and that it is there.
+def check_held(one: LoadFile, outcomes: Sequence[Outcome]) -> None:
+    """See that what was put is there.
 
     Raises:
-        SparkGoneError: there are fewer outcomes than parts.
         NotHeldError: the proxy has removed some of it.
     """
-    if len(outcomes) != count:
-        raise SparkGoneError(f"{len(outcomes)} of {count} parts were put; run again to resume")
     put = [each for each in outcomes if each.put]
     firsts = [each.first for each in put if each.first is not None]
     lowest = min(firsts) if len(firsts) == len(put) and put else None

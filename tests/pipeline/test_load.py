@@ -15,11 +15,9 @@ from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import ConfigurationError, ConflictError
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.pipeline.core.loss import DataLossError
-from reliable_pubsub.pipeline.core.spark_failure import SparkGoneError
 from reliable_pubsub.pipeline.job import Access
 from reliable_pubsub.pipeline.loading import (
     LoadFile,
-    check_loaded,
     load_file,
     named_files,
     other_parts,
@@ -37,7 +35,7 @@ from reliable_pubsub.pipeline.records import (
     records_of,
 )
 from reliable_pubsub.pipeline.replaying import Pace, archived_past, replay_client
-from tests.integration.harness import NOWHERE, STUBBORN, Service, losing_link
+from tests.integration.harness import STUBBORN, Service, losing_link
 
 from .test_archive import catch_up
 from .test_stream import a_log
@@ -292,20 +290,6 @@ class TestLoadingInParts:
         load_file(other)
         with pytest.raises(ConflictError, match="was loaded whole, and is now to be loaded in par"):
             refuse_other_cut(replace(other, part=0))
-
-
-def test_a_load_with_fewer_outcomes_than_parts_is_not_done() -> None:
-    one = LoadFile(
-        path="a",
-        name="a",
-        topic="t",
-        form="text",
-        columns=ALL,
-        access=Access(NOWHERE, NOWHERE, STUBBORN),
-    )
-
-    with pytest.raises(SparkGoneError, match="1 of 2 parts were put"):
-        check_loaded(one, [Outcome("a", 0, 5)], 2)
 
 
 class Clock:

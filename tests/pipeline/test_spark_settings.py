@@ -15,7 +15,7 @@ from reliable_pubsub.pipeline.core.spark_failure import (
     failure_of,
 )
 from reliable_pubsub.pipeline.core.spark_settings import settings_of
-from reliable_pubsub.pipeline.tasks import _ConnectJobs
+from reliable_pubsub.pipeline.tasks import SparkTasks, _ClassicJobs, _ConnectJobs
 
 # What Spark finds where a person has said nothing: by plain Python, and by spark-submit.
 PLAIN = {
@@ -122,6 +122,21 @@ class TestAJobWithoutCores:
         assert wait.look(9 * PATIENCE_S, jobs.advance()) is None
         heard[0](stages=[SimpleNamespace(num_completed_tasks=0)], inflight_tasks=0)
         assert wait.look(10 * PATIENCE_S, jobs.advance())
+
+
+def length(text: str) -> int:
+    return len(text)
+
+
+def test_work_of_which_spark_gives_back_less_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(master="local"))
+    monkeypatch.setattr(_ClassicJobs, "begin", lambda jobs: None)
+    monkeypatch.setattr(_ClassicJobs, "advance", lambda jobs: Advance())
+    monkeypatch.setattr(_ClassicJobs, "collect", lambda jobs, attempt, count: [attempt(0)])
+
+    assert SparkTasks(session).run(length, ["four"]) == [4]
+    with pytest.raises(SparkGoneError, match="less than it was asked for; run again"):
+        SparkTasks(session).run(length, ["four", "three"])
 
 
 MISSING = """Py4JJavaError: Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times
