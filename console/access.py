@@ -275,6 +275,8 @@ def _acted(admin: Admin, asked: Asked, look: bool) -> AdminOutcome:
             return admin.set_cursor(topic, subscriber, parse_start(asked.start), look=look)
         case "truncate":
             return admin.truncate(topic, parse_start(asked.start), look=look)
+        case "delete_topic":
+            return admin.delete_topic(topic, look=look)
         case "forget_client":
             return admin.forget_client(asked.client, role=asked.role, look=look)
         case "pause":

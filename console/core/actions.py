@@ -12,7 +12,14 @@ from reliable_pubsub.common.core.action_words import Outcome
 from reliable_pubsub.common.core.message_base import Role
 
 Name = Literal[
-    "end_subscription", "skip", "set_cursor", "truncate", "forget_client", "pause", "resume"
+    "end_subscription",
+    "skip",
+    "set_cursor",
+    "truncate",
+    "delete_topic",
+    "forget_client",
+    "pause",
+    "resume",
 ]
 _Text = Annotated[str, Meta(max_length=1_000)]
 
@@ -49,6 +56,9 @@ def in_words(asked: Asked, outcome: Outcome) -> str:
             return f"{action_words.moves(topic, subscriber, outcome)}; {told}"
         case "truncate":
             return action_words.removes(topic, outcome)
+        case "delete_topic":
+            does = action_words.deletes(topic, outcome)
+            return f"{does}; a put or a subscribe makes it again, at offset {outcome.end}"
         case "forget_client":
             return action_words.forgets(asked.role, asked.client, outcome)
         case "pause":

@@ -2,7 +2,7 @@
 
 import { change, Refused } from "./api.js";
 import { draw, h } from "./dom.js";
-import { load } from "./main.js";
+import { address, load } from "./main.js";
 
 const place = (id) => document.getElementById(id);
 
@@ -78,7 +78,8 @@ async function carryOut(dialog, title, asked) {
     const done = await change("act", { asked, look: false });
     close();
     tell(done.already ? "It was done before." : `Done, as action ${done.number}: it ${done.words}.`);
-    await load();
+    if (asked.action === "delete_topic") location.hash = address(""); // what was shown is gone
+    else await load();
   } catch (error) {
     failed(dialog, title, error);
   }

@@ -24,7 +24,9 @@ export const topic = {
       h("a", { href: address("topic", to ? [name, to] : [name]), "aria-current": (route.names[1] ?? "") === to ? "page" : false }, text);
     return [
       h("div", { class: "bar title" }, h("h1", {}, name),
-        h("button", { on: { click: () => action(`Remove messages of ${name}`, { action: "truncate", topic: name }, ["start", "Keep from (what is before it is removed)", "offset 42, age 1h, or now"]) } }, "Remove messages …")),
+        h("div", { class: "tools" },
+          h("button", { on: { click: () => action(`Remove messages of ${name}`, { action: "truncate", topic: name }, ["start", "Keep from (what is before it is removed)", "offset 42, age 1h, or now"]) } }, "Remove messages …"),
+          h("button", { on: { click: () => action(`Delete ${name}`, { action: "delete_topic", topic: name }) } }, "Delete …"))),
       h("p", { class: "lead" }, facts(detail.row)),
       h("nav", { class: "tabs", "aria-label": "Of this topic" },
         tab("", "Messages"), tab("readers", `Who puts and reads`),

@@ -181,6 +181,7 @@ class TestAnAction:
         [
             (Asked(action="skip", topic="t", subscriber="s"), "skips offsets 2 to 4 of t for s"),
             (Asked(action="truncate", topic="t", start="now"), "removes offsets 2 to 4 of t"),
+            (Asked(action="delete_topic", topic="t"), "deletes t with offsets 2 to 4"),
             (Asked(action="set_cursor", topic="t", subscriber="s"), "moves s on t from offset 2"),
             (Asked(action="end_subscription", topic="t", subscriber="s"), "ends subscription 0"),
             (Asked(action="forget_client", client="s"), "forgets subscriber s and ends 1 sub"),

@@ -472,6 +472,26 @@ def test_what_the_key_may_not_do_is_said_in_a_sentence(tmp_path: Path, opened: O
 
 
 @needs_browser
+def test_a_topic_is_deleted_after_a_confirmation_and_its_page_is_left(
+    service: Service, opened: Open
+) -> None:
+    service.start_proxy()
+    with service.open_publisher("p") as publisher:
+        put_on_topics(publisher, ["kept", "gone"])
+    seen = opened(link_of(start_console(service)))
+    page = seen.go("topic", "gone")
+
+    page.get_by_role("button", name="Delete …").click()
+    dialog = page.get_by_role("dialog", name="Delete gone")
+    expect(dialog).to_contain_text("This deletes gone with offsets 0 to 0")
+    dialog.get_by_role("button", name="Do it").click()
+
+    expect(page.get_by_text("Done, as action 1: it deletes gone")).to_be_visible()
+    expect(page.get_by_role("treegrid")).to_contain_text("kept")
+    assert [one.topic for one in service.status().topics] == ["kept"]
+
+
+@needs_browser
 def test_a_proxy_that_is_away_is_said_and_the_page_recovers(service: Service, opened: Open) -> None:
     service.start_proxy()
     with service.open_publisher("p") as publisher:
