@@ -57,7 +57,7 @@ def show_windows(result: Measured, console: Console) -> None:
     ratios.add_column("")
     for column in ("at the proxy / alone", "elsewhere / alone", "at the proxy / elsewhere"):
         ratios.add_column(column, justify="right")
-    for name, of in RATES.items():
+    for name, of in {**RATES, "puts by CPU": lambda window: window.puts_by_cpu}.items():
         pairs = ((AT_THE_PROXY, NOWHERE), (ELSEWHERE, NOWHERE), (AT_THE_PROXY, ELSEWHERE))
         ratios.add_row(name, *(f"{result.ratio(of, *pair):.2f}" for pair in pairs))
     console.print(ratios)
@@ -271,7 +271,8 @@ def main(
 
     With --secure, half of the connections have no key, are half open or slow; the others have an
     unknown key, a known one with the id of another client, or one that asks beyond its rights.
-    "Elsewhere" is then a second proxy (and relay) with the same keys.
+    "Elsewhere" are then endpoints that let no connection in. "Puts by CPU" is what the pair puts
+    for each second of CPU that it, proxy and relay have, without what the hostile spend themselves.
 
     Exit code 1 if a message was lost, doubled or wrong, if the proxy died, complained or kept
     connections, or if the honest pair kept less than 0.9 of its rate; beside floods if a process

@@ -1,9 +1,11 @@
 """A trial with keys: encrypted endpoints of proxy and relay, an honest pair, and hostile peers.
 
-Two deployments with the same keys and rights run side by side. The honest work at the first
-one; the hostile go to neither, to the first or to the second. Handshakes cost the same CPU in both,
-so "elsewhere" against "alone" is what they take from the machine, and "at the proxy" against
-"elsewhere" is what the proxy itself loses to them.
+The hostile go nowhere, to the proxy and its relay, or elsewhere: to endpoints where the kernel
+drops what asks for a connection, which shows what they take from the machine to be hostile.
+
+"Puts by CPU" is what the pair puts for each second of CPU that it, the proxy and the relay have:
+all that the attacked processes spend on the hostile is missing to it, and nothing that the hostile
+themselves spend, who would be on other machines. Where a core is idle, the pair loses less.
 
 A second honest subscriber is pushed to, by way of the relay if that is attacked. Its file is judged
 by content, too.
@@ -14,8 +16,9 @@ from __future__ import annotations
 import os
 import random
 import re
+import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import inf
 from pathlib import Path
@@ -23,6 +26,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.settings import ENVIRONMENT_PREFIX
+from reliable_pubsub.relay.listener import Gate, listen
+from reliable_pubsub.relay.sockets import BACKLOG
 from scripts.delivery import Verdict
 from tests.integration.harness import Process, eventually
 from tests.integration.keyed_service import KeyedService
@@ -59,10 +64,8 @@ class SecureResult(Measured, frozen=True, kw_only=True):
 class Deployment(KeyedService):
     """A proxy, and a relay if it is attacked; both know the keys of the honest and the intruder."""
 
-    def __init__(
-        self, directory: Path, like: Deployment | None = None, connections_per_s_max: int = 0
-    ) -> None:
-        """Make keys and rights, or take those of another deployment.
+    def __init__(self, directory: Path, connections_per_s_max: int = 0) -> None:
+        """Make keys and rights.
 
         Args:
             connections_per_s_max: the setting of proxy and relay.
@@ -71,9 +74,6 @@ class Deployment(KeyedService):
         super().__init__(directory)
         name = f"{ENVIRONMENT_PREFIX}CONNECTIONS_PER_S_MAX"
         self._environment = ("env", f"{name}={connections_per_s_max}")
-        if like is not None:
-            self.keys, self.known = like.keys, like.known
-            return
         for name in (HONEST, OWN_ID, RELAY_KEY):
             self.add_key(name)
         topics = {right: [SCENE.topic] for right in ALL}
@@ -131,13 +131,15 @@ class Deployment(KeyedService):
         ]
 
 
-def run_keyless(board: Board, near: list[Place], far: list[Place], rate: float, seed: int) -> None:
+def run_keyless(
+    board: Board, near: list[Place], elsewhere: list[Place], rate: float, seed: int
+) -> None:
     """The process of those without keys."""
     os.nice(19)
     crowd, following = Crowd(), keyless_attacks(near, seed)
     addresses = {
         AT_THE_PROXY: [address_of(place.endpoint) for place in near],
-        ELSEWHERE: [address_of(place.endpoint) for place in far],
+        ELSEWHERE: [address_of(place.endpoint) for place in elsewhere],
     }
 
     def target() -> list[Address] | None:
@@ -154,10 +156,30 @@ def highest_mib(pid: int) -> float:
     return int(found.group(1)) / 1024
 
 
+class KeptOut:
+    """Endpoints that let no connection in, at no cost for any process."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        """Listen at one for each name."""
+        listeners = {name: listen("tcp://127.0.0.1:*", BACKLOG) for name in names}
+        self._descriptors = [one.descriptor for one in listeners.values()]
+        self.at: dict[str, str] = {}
+        for name, one in listeners.items():
+            Gate(one).set_open(is_open=False)
+            with socket.socket(fileno=os.dup(one.descriptor)) as listening:
+                self.at[name] = f"tcp://127.0.0.1:{listening.getsockname()[1]}"
+
+    def close(self) -> None:
+        """End them."""
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+
+
 class SecureTrial(Trial):
-    """Two deployments and their clients."""
+    """A deployment, its clients, and endpoints that keep everyone out."""
 
     hostile = ("crowd", "intruders")
+    honest = ("publisher", "subscriber", "pushed")
     settle_s = (
         3.0  # handshakes that were begun end meanwhile, and what a bound lets in at once is in
     )
@@ -181,8 +203,7 @@ class SecureTrial(Trial):
         self._puts_per_s = puts_per_s
         super().__init__(directory, seed=seed, attacks_per_s=attacks_per_s)
         most = connections_per_s_max
-        self._near = self._service = Deployment(directory / "near", connections_per_s_max=most)
-        self._far = Deployment(directory / "far", self._near, most)
+        self._near = self._service = Deployment(directory / "near", most)
         self._endpoints = endpoints
         self._outputs = {
             scene.subscriber: directory / f"{scene.subscriber}.jsonl" for scene in (SCENE, PUSHED)
@@ -191,9 +212,11 @@ class SecureTrial(Trial):
     @contextmanager
     def running(self) -> Iterator[None]:
         """All clients at work; the hostile go nowhere yet."""
-        board, near, far, chosen = self._board, self._near, self._far, self._endpoints
+        board, near, chosen = self._board, self._near, self._endpoints
+        kept_out: KeptOut | None = None
         try:
-            near_at, far_at = near.start_all(chosen), far.start_all(chosen)
+            near_at = near.start_all(chosen)
+            kept_out = KeptOut(near_at)
             make_known(near)
             polled_at = pushed_at = near.subscriber_endpoint
             if RELAY in chosen:
@@ -206,11 +229,11 @@ class SecureTrial(Trial):
             start("pushed", honest.subscribe, PUSHED, pushed_at, pushed, is_pushed=True)
             start("publisher", honest.publish, SCENE, near.publisher_endpoint, self._puts_per_s)
             keyless = self._attacks_per_s * (1 - INTRUDERS_SHARE)
-            found = places(chosen, near_at), places(chosen, far_at)
+            found = places(chosen, near_at), places(chosen, kept_out.at)
             start("crowd", run_keyless, *found, keyless, self._seed)
             targets = {
                 AT_THE_PROXY: near.targets(near_at, chosen),
-                ELSEWHERE: far.targets(far_at, chosen),
+                ELSEWHERE: near.targets(kept_out.at, chosen),
             }
             rate = self._attacks_per_s * INTRUDERS_SHARE
             start("intruders", intrude, SCENE, targets, rate, self._seed)
@@ -220,7 +243,11 @@ class SecureTrial(Trial):
         finally:
             self._processes.stop()
             near.close()
-            far.close()
+            if kept_out is not None:
+                kept_out.close()
+
+    def _serving(self) -> list[int]:
+        return [one.pid for one in self._near.attacked.values()]
 
     def measure(
         self, *, groups: int, window_s: float, tick: Callable[[], None] = lambda: None

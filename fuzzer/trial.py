@@ -54,6 +54,12 @@ class Window(Struct, frozen=True, kw_only=True):
     attacks: float
     proxy_cpu: float  # seconds of CPU per second
     crowd_cpu: float
+    served_cpu: float  # of the honest, and of the processes that serve them
+
+    @property
+    def puts_by_cpu(self) -> float:
+        """Puts for each second of CPU of the honest and of what serves them."""
+        return self.puts / max(self.served_cpu, 1e-9)
 
 
 class Footprint(Struct, frozen=True, kw_only=True):
@@ -183,6 +189,7 @@ class Trial:
     """One proxy and its clients."""
 
     hostile: tuple[str, ...] = ("crowd",)  # processes that attack, at a pace
+    honest: tuple[str, ...] = ("publisher", "subscriber")
     settle_s = SETTLE_S
 
     def __init__(self, directory: Path, *, seed: int, attacks_per_s: float) -> None:
@@ -225,14 +232,20 @@ class Trial:
 
         def look() -> list[float]:
             attacks = board["attacks"] + board["intrusions"]
-            hostile_s = sum(cpu_s(self._processes[name].pid or 0) for name in self.hostile)
+            hostile_s, honest_s = (
+                sum(cpu_s(self._processes[name].pid or 0) for name in names)
+                for names in (self.hostile, self.honest)
+            )
             counts = (board["puts"], board["deliveries"], attacks)
-            return [time.perf_counter(), *counts, cpu_s(proxy), hostile_s]
+            served_s = honest_s + sum(map(cpu_s, self._serving()))
+            return [time.perf_counter(), *counts, cpu_s(proxy), hostile_s, served_s]
 
         begin = look()
         time.sleep(window_s)
         seconds, *rest = (after - before for before, after in zip(begin, look(), strict=True))
-        puts, deliveries, attacks, proxy_cpu, crowd_cpu = (one / seconds for one in rest)
+        puts, deliveries, attacks, proxy_cpu, crowd_cpu, served_cpu = (
+            one / seconds for one in rest
+        )
         return Window(
             place=place,
             puts=puts,
@@ -240,7 +253,12 @@ class Trial:
             attacks=attacks,
             proxy_cpu=proxy_cpu,
             crowd_cpu=crowd_cpu,
+            served_cpu=served_cpu,
         )
+
+    def _serving(self) -> list[int]:
+        """The processes that serve the honest."""
+        return [self._service.proxy.pid]
 
     def run(
         self,
