@@ -5,7 +5,7 @@ A verb that is not in it is denied to every key with rights (`rights.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal
 
 from msgspec import UNSET, Struct
@@ -147,3 +147,10 @@ SHOWING: Final[Mapping[type[Request], TopicRight]] = {
 }
 # What a relay asks for itself; all else it passes on, and says for which key.
 OWN_OF_RELAY: Final = (Status, Interest, Node)
+
+
+def to_be_whole(request: Request) -> Iterable[Need]:
+    """What a request needs so that its answer need not leave topics out."""
+    if isinstance(request, Match | Fetch):
+        return to_be_pushed(request.match)
+    return (Need("status", covers=EVERYTHING),) if isinstance(request, Status) else ()

@@ -20,6 +20,7 @@ from reliable_pubsub.common.core.names import is_passing_id
 from reliable_pubsub.common.core.rights import NOTHING, Client, Globs
 
 from .automaton import Effort
+from .messages import Interest
 from .needs import (
     NEEDS,
     OWN_OF_RELAY,
@@ -28,6 +29,7 @@ from .needs import (
     Need,
     TopicRight,
     to_be_pushed,
+    to_be_whole,
     to_read,
 )
 from .pattern import EVERYTHING, Kinds, Pattern, TopicTest, canonical, is_simple
@@ -258,7 +260,7 @@ class Authority:
         permit = self._permit(key)
         if request.key is UNSET or not (self.has_rights and permit.is_relay):
             return None
-        lacking = permit.lacks(request, _whole(request))
+        lacking = permit.lacks(request, to_be_whole(request))
         asker = self._permit(request.key)
         return _denial(asker, request, lacking, of=permit, via=permit.name)
 
@@ -320,13 +322,6 @@ class Authority:
 
     def _permit(self, key: str) -> _Permit:
         return self._permits.get(key, self._unknown)
-
-
-def _whole(request: Request) -> Iterable[Need]:
-    """What a request needs so that its answer need not leave topics out."""
-    if isinstance(request, Match | Fetch):
-        return to_be_pushed(request.match)
-    return (Need("status", covers=EVERYTHING),) if isinstance(request, Status) else ()
 
 
 def _denial(
