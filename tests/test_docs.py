@@ -475,3 +475,19 @@ def test_what_architecture_tells_to_read_first_can_be_read_in_an_afternoon() -> 
         assert abs(lines - int(said)) <= lines / 20, f"{files}: {lines} lines, the page says {said}"
         total += lines
     assert total < 3_000
+
+
+def test_architecture_says_of_each_file_once_to_which_feature_it_belongs() -> None:
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    cells = re.findall(r"`(\w+)`: ([^·|\n]+)", sections(page, "##")["Where a feature is"])
+    named = [(room, name) for room, names in cells for name in names.strip().split(", ")]
+    rooms = {room for room, _ in named}
+    files = [
+        (room, path.stem if path.parent.name == "core" else f"*{path.stem}*")
+        for room in rooms
+        for path in (ROOT / room).rglob("*.py")
+        if path.stem != "__init__"
+    ]
+
+    assert rooms == {"common", "proxy", "publisher", "subscriber", "relay"}
+    assert sorted(named) == sorted(files)
