@@ -11,8 +11,9 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from math import inf
 from typing import Annotated, Final
 
 from msgspec import Meta
@@ -39,8 +40,8 @@ from .core.payloads import AnyCodec, Payloads, batch_of_stream, bytes_in_stream
 from .core.receipt import Receipt
 
 FULL_BATCHES_MAX: Final = 4  # that may wait for the sender; then `put` waits
-# How often the sender looks for itself whether the stream was dropped or closed: an exception of a
-# signal handler within `notify` leaves a waiter that has gone, and the next one wakes only that.
+# How often each thread looks for itself: an exception of a signal handler within `notify` leaves a
+# waiter that has gone, and the next one wakes only that.
 LOOK_S: Final = 0.1
 STOP_S: Final = 0.7  # that what was put has to be stored, when Ctrl-C ends the block
 YEAR_S: Final = 366 * 86_400  # locks have a maximum timeout
@@ -60,6 +61,17 @@ def check_payload_bytes(payload_bytes: int) -> None:
             size_max=PAYLOAD_BYTES_MAX,
             advice="split it, or put a reference to it",
         )
+
+
+def _looks(timeout_s: float | None) -> Iterator[float]:
+    """The short waits that a long one consists of; None: without end.
+
+    A signal that comes after Python has looked for one, and before it waits, does not end that
+    wait: without an end of its own Ctrl-C would have no effect.
+    """
+    end_s = inf if timeout_s is None else time.monotonic() + timeout_s
+    while (left_s := end_s - time.monotonic()) > 0:
+        yield min(left_s, LOOK_S)
 
 
 class StreamBatch:
@@ -92,7 +104,10 @@ class StreamBatch:
 
     def wait(self, timeout_s: float | None) -> bool:
         """Wait for the outcome; return whether it is known."""
-        return self._done.wait(timeout_s)
+        for wait_s in _looks(timeout_s):
+            if self._done.wait(wait_s):
+                break
+        return self._done.is_set()
 
 
 _senders: weakref.WeakSet[StreamSender] = weakref.WeakSet()
@@ -226,7 +241,10 @@ class StreamSender:
         with self.lock:
             self._flushing = True
             self._work.notify()
-            self._room.wait_for(lambda: self.is_idle or self._error is not None, patience_s)
+            for wait_s in _looks(patience_s):
+                if self.is_idle or self._error is not None:
+                    break
+                self._room.wait(wait_s)
             self._flushing = False
             if self._error is not None:
                 raise self._error
@@ -257,7 +275,8 @@ class StreamSender:
             with self.lock:
                 self._closing = True
                 self._work.notify()
-            self._thread.join()
+            while self._thread.is_alive():
+                self._thread.join(LOOK_S)
             if stops and self._left and error is not None:
                 error.add_note(self._left_in_words())
 
@@ -281,8 +300,10 @@ class StreamSender:
         check_payload_bytes(payload_bytes)
         topic = names.exact(topic)  # here: an error of the sending thread ends the stream
         check_put_on(topic)
-        while len(self._full) >= FULL_BATCHES_MAX and self._error is None:
-            self._room.wait()
+        for wait_s in _looks(None):
+            if len(self._full) < FULL_BATCHES_MAX or self._error is not None:
+                break
+            self._room.wait(wait_s)
         if self._unsent is not None:
             raise self._unsent
         if self._closing:

@@ -10,8 +10,10 @@ import threading
 import pytest
 
 from reliable_pubsub import InDoubtError, InvalidNameError, Publisher, TooLargeError, UsageError
+from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.common.core.limits import MIB
-from reliable_pubsub.publisher.stream import Stream, Ticket
+from reliable_pubsub.publisher.core.receipt import Receipt
+from reliable_pubsub.publisher.stream import LOOK_S, Stream, Ticket
 
 from .harness import IMPATIENT, Service, eventually
 
@@ -175,6 +177,35 @@ def test_ctrl_c_ends_a_stream_soon_and_names_what_is_not_stored(
     with running.open_publisher("p", state_dir=running.state_dir) as publisher:
         publisher.put("t", b"after")
     assert running.payloads("t") == [b"stored", b"in doubt", b"after"]
+
+
+def test_a_wait_for_a_stream_ends_soon_and_begins_again_so_no_ctrl_c_before_it_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[float | None] = []
+    may_be_stored = threading.Event()
+
+    def put_batch(_topic: str, _batch: Batch) -> Receipt:
+        may_be_stored.wait()
+        raise InDoubtError("of no interest")
+
+    def wait(timeout_s: float | None = None) -> bool:
+        waits.append(timeout_s)
+        if len(waits) > 1:
+            raise KeyboardInterrupt
+        return False
+
+    stream = Stream(put_batch, linger_s=0)
+    stream.put("t", b"1")
+    monkeypatch.setattr(stream.sender._room, "wait", wait)
+    with pytest.raises(KeyboardInterrupt):
+        stream.flush()
+    monkeypatch.undo()
+    may_be_stored.set()
+    with pytest.raises(InDoubtError):
+        stream.close()
+
+    assert waits == [pytest.approx(LOOK_S)] * 2
 
 
 def test_ctrl_c_lets_a_stream_send_what_it_has_to_a_proxy_that_answers(running: Service) -> None:
