@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -144,6 +145,15 @@ def _error_of(ticket: Ticket) -> InDoubtError:
     return error.value
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Python's own handler, also where a shell began the tests with SIGINT ignored (`&`)."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("moment", ["in the block", "while it is flushed"])
 def test_ctrl_c_ends_a_stream_soon_and_names_what_is_not_stored(
     moment: str, running: Service
