@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -118,7 +119,7 @@ class MessageColumns:
         """A column that goes up by one within a stored batch."""
         begins = [0, *self._ends[:-1]]
         above = [first(one) - begin for one, begin in zip(self._batches, begins, strict=True)]
-        return pc.add(_ROWS.slice(0, self.count), self._repeated(above, pa.int64()))
+        return pc.add(_rows().slice(0, self.count), self._repeated(above, pa.int64()))
 
     def _repeated(self, values: list[Any], kind: pa.DataType) -> pa.Array:
         ends = pa.array(self._ends, pa.int32())
@@ -145,4 +146,9 @@ def _header_pairs(columns: Batch) -> Sequence[Any] | None:
     return [None if one is None else list(one.items()) for one in columns.headers]
 
 
-_ROWS: Final = pc.cumulative_sum(pa.repeat(1, ROWS_MAX + BATCH_MESSAGES_MAX), start=-1)
+@cache
+def _rows() -> pa.Array:
+    """The numbers of the rows of the largest record batch. Not at import: Arrow's first array costs
+    a process 0.3 s, and not every one makes columns.
+    """
+    return pc.cumulative_sum(pa.repeat(1, ROWS_MAX + BATCH_MESSAGES_MAX), start=-1)
