@@ -51,6 +51,17 @@ class PubSubError(Exception):
     code: str = "ERROR"
     exit_code: ClassVar[int] = 1
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Copied and pickled as it is: a pool of processes sends it to the one that waits for it.
+
+        By default `__init__` would be called with the text, which few of these take.
+        """
+        return _made_of, (type(self), self.args), vars(self)
+
+
+def _made_of(cls: type[PubSubError], arguments: tuple[object, ...]) -> PubSubError:
+    return cls.__new__(cls, *arguments)
+
 
 class UsageError(PubSubError):
     """The caller's request is invalid; nothing was sent."""
@@ -141,7 +152,7 @@ class ProxyUnreachableError(InDoubtError):
             f"no answer to {verb} from {endpoint} in {attempts} attempts over {waited_s:.1f} s; "
             f"{fate}"
         )
-        self.endpoint = endpoint
+        self.endpoint = str(endpoint)  # without its keys
         self.attempts = attempts
         self.waited_s = waited_s
         self.verb = verb

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
 import re
+from collections.abc import Callable
 
 import pytest
 
@@ -18,10 +21,12 @@ from reliable_pubsub.common.core.errors import (
     OutOfRangeError,
     ProxyUnreachableError,
     PubSubError,
+    RefusedError,
     TooLargeError,
     TruncatedError,
     TryLaterError,
 )
+from reliable_pubsub.common.core.keys import ClientKeys, KeyPair, SecureEndpoint
 from reliable_pubsub.proxy.core.storage import StorageFullError
 
 CLASSES: dict[str, type[PubSubError]] = {
@@ -169,3 +174,48 @@ class TestMeaning:
 
     def test_a_full_disk_has_the_code_that_the_wire_has(self) -> None:
         assert StorageFullError.code == "STORAGE_FULL"
+
+
+def an_error(cls: type[PubSubError]) -> PubSubError:
+    """An error of a class, with some value for each argument of its `__init__`."""
+    if cls.__init__ is Exception.__init__:
+        return cls("what happened")
+    values: dict[str, object] = {"why": RefusedError("no"), "offsets": (4, 5)}
+    values |= dict.fromkeys(("acknowledged", "waiting", "left"), ("display-1",))
+    values |= dict.fromkeys(("size", "size_max", "waited_s", "first", "end", "waiting_max"), 7)
+    arguments = inspect.signature(cls).parameters.values()
+    names = [one.name for one in arguments if one.kind is one.KEYWORD_ONLY]
+    text = ["what happened"] * (len(names) < len(arguments))
+    return cls(*text, **{name: values.get(name, name) for name in names})
+
+
+def sent(error: PubSubError) -> PubSubError:
+    """The error as another process gets it from a pool."""
+    again: PubSubError = pickle.loads(pickle.dumps(error))  # noqa: S301
+    return again
+
+
+class TestAnErrorThatAWorkerProcessReturns:
+    """A pool of processes pickles it; one that cannot be read again breaks or hangs the pool."""
+
+    @pytest.mark.parametrize("cls", CLASSES.values(), ids=CLASSES)
+    @pytest.mark.parametrize("copied", [sent, copy.copy])
+    def test_has_its_text_and_its_facts(
+        self, cls: type[PubSubError], copied: Callable[[PubSubError], PubSubError]
+    ) -> None:
+        error = an_error(cls)
+        error.add_note("of the worker")
+
+        again = copied(error)
+
+        assert type(again) is cls
+        assert str(again) == str(error)
+        assert repr(vars(again)) == repr(vars(error))
+
+    def test_has_no_secret_key(self) -> None:
+        keys = ClientKeys(own=KeyPair(public="ours", secret="hidden"), server="theirs")
+        error = ProxyUnreachableError(
+            endpoint=SecureEndpoint("tcp://proxy:5555", keys), attempts=2, waited_s=4, verb="PUT"
+        )
+
+        assert b"hidden" not in pickle.dumps(error)
