@@ -6,9 +6,11 @@ batch is in flight the next one grows, so the slower the proxy, the larger the b
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import time
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -43,7 +45,7 @@ FULL_BATCHES_MAX: Final = 4  # that may wait for the sender; then `put` waits
 # How often each thread looks for itself: an exception of a signal handler within `notify` leaves a
 # waiter that has gone, and the next one wakes only that.
 LOOK_S: Final = 0.1
-STOP_S: Final = 0.7  # that what was put has to be stored, when Ctrl-C ends the block
+STOP_S: Final = 0.7  # that what was put has to be stored, when Ctrl-C or the program ends
 YEAR_S: Final = 366 * 86_400  # locks have a maximum timeout
 LingerS = Annotated[float, Meta(ge=0, le=3600)]
 
@@ -119,6 +121,12 @@ def _end_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_end_in_child)
+
+
+@atexit.register
+def _end_with_program() -> None:
+    for sender in list(_senders):
+        sender.end_with_program()
 
 
 class Ticket:
@@ -221,6 +229,21 @@ class StreamSender:
         for batch in left:
             if batch is not None:
                 batch.end_in_child(error)
+
+    def end_with_program(self) -> None:
+        """Give what was put STOP_S to be stored, and warn of the rest: the stream was left open."""
+        if self._closing:
+            return
+        with suppress(PubSubError):
+            self.flush(STOP_S)
+        with self.lock:
+            batches = [*self._left, self._sending, *self._full, self.open]
+        if count := sum(len(batch.payloads) for batch in batches if batch is not None):
+            text = (
+                "a stream was not closed before the program ended, and {:,} messages that were put "
+            )
+            text += "through it may not be stored: use it in a `with` block, or call close()"
+            warnings.warn(text.format(count), RuntimeWarning, stacklevel=1)
 
     def let_go(self) -> None:
         """Release the lock, however often this thread holds it, after an interrupted call.

@@ -39,8 +39,8 @@ def in_doubt(client):
 """
 
 
-def run(program: str, publishers: str, subscribers: str, state: Path) -> None:
-    """Run a program in a process of its own; it must end by itself."""
+def run(program: str, publishers: str, subscribers: str, state: Path) -> str:
+    """Run a program in a process of its own, which must end by itself; return its stderr."""
     done = subprocess.run(
         [sys.executable, "-c", HEAD + program, publishers, subscribers, str(state)],
         cwd=REPOSITORY,
@@ -50,6 +50,7 @@ def run(program: str, publishers: str, subscribers: str, state: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    return done.stderr
 
 
 @pytest.fixture
@@ -91,6 +92,29 @@ UNCLOSED = {
 @pytest.mark.parametrize("program", UNCLOSED)
 def test_a_client_that_was_not_closed_ends_by_itself(program: str, tmp_path: Path) -> None:
     run(UNCLOSED[program], NOWHERE, NOWHERE, tmp_path / "state")
+
+
+def test_a_stream_that_is_open_at_the_end_of_a_program_has_a_moment_to_be_stored(
+    running: Service, tmp_path: Path
+) -> None:
+    program = "stream = Publisher('p', endpoint=publishers).stream()\nstream.put('t', b'1')"
+    endpoints = running.publisher_endpoint, running.subscriber_endpoint
+
+    assert run(program, *endpoints, tmp_path) == ""
+
+    with running.open_subscriber("s") as subscriber:
+        assert [message.payload for message in subscriber.history("t")] == [b"1"]
+
+
+def test_a_stream_whose_messages_are_not_stored_at_the_end_of_a_program_says_how_many(
+    tmp_path: Path,
+) -> None:
+    program = A_PUBLISHER + "stream = publisher.stream()\nfor _ in range(3): stream.put('t', b'')"
+
+    said = run(program, NOWHERE, NOWHERE, tmp_path / "state")
+
+    assert "3 messages" in said
+    assert "close()" in said
 
 
 # C4: fork.
