@@ -33,7 +33,7 @@ class Shell:
             PubSubError: what the conversation raises.
         """
         send: Callable[[Any], Effect] = conversation.send
-        step = send
+        transport, step = self._transport, send
         value: object = None
         try:
             while True:
@@ -47,31 +47,27 @@ class Shell:
                     if isinstance(effect, Save):
                         self._state.write(effect.changes, durable=effect.durable)
                     elif isinstance(effect, Exchange):
-                        value = self._exchange(effect)
+                        transport.send(effect.frames)
+                        value = transport.receive(effect.timeout_s)
+                        if value is None:
+                            transport.move_on()  # it missed its answer, and must not send (rule R1)
                     elif isinstance(effect, Pause):
                         self._clock.sleep(effect.seconds)
                     elif isinstance(effect, Reopen):
-                        self._transport.reopen()
+                        transport.reopen()
                     elif isinstance(effect, Listen):
                         effect.link.wait(effect.seconds)
                     else:
                         assert_never(effect)
                 except PubSubError as error:
                     step, value = conversation.throw, error
-        finally:
-            value = None  # an error refers to this frame, and must not be referred to by it
-
-    def _exchange(self, exchange: Exchange) -> object:
-        transport = self._transport
-        try:
-            transport.send(exchange.frames)
-            answer = transport.receive(exchange.timeout_s)
-        except BaseException:  # after an interrupt, too, the socket must not send again
+        except PubSubError:
+            raise
+        except BaseException:  # an interrupt: as after silence
             transport.reopen()
             raise
-        if answer is None:
-            transport.move_on()  # it missed its answer, and must not send again (rule R1)
-        return answer
+        finally:
+            value = None  # an error refers to this frame, and must not be referred to by it
 
 
 class Stoppable:
@@ -91,8 +87,9 @@ class Stoppable:
         return self._transport.endpoint
 
     def go_on(self) -> None:
-        """Raise `InDoubtError` if it is stopped."""
+        """Raise `InDoubtError` if it is stopped; what is under way is not awaited any longer."""
         if self._is_stopped():
+            self.reopen()
             raise InDoubtError("broken off before the proxy has answered")
 
     def send(self, frames: Sequence[bytes]) -> None:

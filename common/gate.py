@@ -19,7 +19,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import wraps
 from types import CodeType
-from typing import Concatenate, Final, NoReturn, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Final, NoReturn, ParamSpec, Protocol, TypeVar
+
+from msgspec import Struct
 
 from .core.arguments import checked
 from .core.errors import ForkedError, PubSubError, UsageError
@@ -57,16 +59,12 @@ class Steps(Protocol):
         """
 
 
-class _Turn:
+class _Turn(Struct, eq=False):
     """One call: which thread is in it, and whether it is open."""
 
-    __slots__ = ("mark", "shared", "thread")
-
-    def __init__(self, shared: Shared | None = None) -> None:
-        self.mark = threading.Lock()
-        self.mark.acquire()  # until the call ends
-        self.thread = threading.get_ident()
-        self.shared = shared
+    mark: threading.Lock  # held until the call ends
+    thread: int
+    shared: Shared | None = None
 
     def is_running(self) -> bool:
         """Whether its function is being executed."""
@@ -155,12 +153,15 @@ class Gate(Lives):
         self._turns: list[_Turn] = []  # the first has the turn; an ended one stays until the next
         self._is_broken = False
 
-    def enter(self, turn: _Turn, *, after_close: bool, recovers: bool) -> None:
+    def enter(self, turn: _Turn, *, after_close: bool, recovers: bool) -> Sequence[Shared]:
         """Begin a call; wait for the one that is open.
 
         Args:
             after_close: it may be called on a closed client.
             recovers: reset the client first, if the last call was interrupted.
+
+        Returns:
+            For a call with shared work, that of the calls of other threads that wait, in order.
 
         Raises:
             ForkedError: the client belongs to the parent of this process.
@@ -173,7 +174,7 @@ class Gate(Lives):
         while (first := turns[0]) is not turn:
             if first.mark.locked():
                 if turn.shared is not None and turn.shared.outcome is not None:
-                    return
+                    return ()
                 if self._is_executed(first, turn):
                     continue
             try:
@@ -186,6 +187,7 @@ class Gate(Lives):
             self._refuse()
         if recovers and self._is_broken and not self.closed:
             self.begin_again()
+        return () if turn.shared is None or len(turns) == 1 else self.waiting()
 
     def _end_steps(self, steps: Steps) -> None:
         """What a loop has taken counts; from now on this call decides."""
@@ -212,7 +214,8 @@ class Gate(Lives):
             Whether it is closed.
         """
         turns = self._turns
-        turn = _Turn()
+        turn = _Turn(threading.Lock(), threading.get_ident())
+        turn.mark.acquire()
         turns.append(turn)
         try:
             while (first := turns[0]) is not turn:
@@ -255,8 +258,6 @@ class Gate(Lives):
 
         A call that was interrupted while it waited is left out: its message must not be sent.
         """
-        if len(self._turns) == 1:
-            return ()
         return [
             turn.shared
             for turn in self._turns[1:]
@@ -295,6 +296,7 @@ class Gated(Protocol):
 
 
 S = TypeVar("S", bound=Gated)
+W = TypeVar("W", bound=Shared)
 _CALLS: Final[set[CodeType]] = {Gate.replace.__code__}  # the code of every call
 
 
@@ -310,8 +312,12 @@ def _through_the_gate(
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         turn = None
         try:
-            turn = _Turn(args[0] if shares else None)  # type: ignore[arg-type]
-            self._gate.enter(turn, after_close=after_close, recovers=recovers)
+            shared: Any = args[0] if shares else None
+            turn = _Turn(threading.Lock(), threading.get_ident(), shared)
+            turn.mark.acquire()
+            others = self._gate.enter(turn, after_close=after_close, recovers=recovers)
+            if shares:
+                kwargs["others"] = others
             result = inner(self, *args, **kwargs)
             # Its last step before the return.
             return (result, turn.mark.release())[0]  # type: ignore[func-returns-value]
@@ -328,12 +334,15 @@ def gated(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P],
     return _through_the_gate(method, after_close=False, recovers=True)
 
 
-def sharing(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """Decorate a call whose first argument is `Shared`: the call that has the turn may settle it.
+def sharing(method: Callable[[S, W, Sequence[Shared]], R]) -> Callable[[S, W], R]:
+    """Decorate a call with shared work; the method also gets that of the calls that wait.
 
-    The method is then called without a turn, and may only return the outcome.
+    The call that has the turn may settle theirs. Their methods are then called without a turn, and
+    may only return the outcome.
     """
-    return _through_the_gate(method, after_close=False, recovers=True, shares=True)
+    through: Any = _through_the_gate
+    call: Callable[[S, W], R] = through(method, after_close=False, recovers=True, shares=True)
+    return call
 
 
 def gated_after_close(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:

@@ -29,7 +29,7 @@ from .core.combining import WaitingPut, topic_to_put_on
 from .core.delivery import AcknowledgedBy, DeliveryS, DeliveryWait, check_wait
 from .core.engine import PublisherEngine
 from .core.interests import EVERY_S, EVERY_TOPIC, EveryS, InterestWatch
-from .core.outbox import Encoded, Numbered, Pending
+from .core.outbox import Encoded, Numbered, Pending, encoded
 from .core.payloads import AnyCodec, Payload, Payloads, PutOptions
 from .core.qos0_puts import Interest, OfferCounts
 from .core.receipt import Delivery, Receipt
@@ -179,21 +179,20 @@ class Publisher(AioClient[PublisherEngine]):
         return await self._put(topic, Batch(plain, keys, headers, event_times_ns), qos)
 
     async def _put(self, topic: TopicName, batch: Batch, qos: QoS) -> Receipt:
-        put = WaitingPut(topic_to_put_on(topic), batch, qos)
+        put = WaitingPut(batch, encoded(topic_to_put_on(topic), batch), qos)
         self._waiting.append(put)
         try:
-            await self._settle(put)
+            return await self._settle(put)
         finally:
             self._waiting.remove(put)
-        return put.result()
 
     @gated
-    async def _settle(self, put: WaitingPut) -> None:
+    async def _settle(self, put: WaitingPut) -> Receipt:
         """Put it, unless the call before has put it along with its own."""
-        if put.outcome is not None:
-            return
-        self._check_no_stream()
-        await self._run(self._engine.put(put, lambda: [w for w in self._waiting if w is not put]))
+        if put.outcome is None:
+            self._check_no_stream()
+        others = [one for one in self._waiting if one is not put]
+        return await self._run(self._engine.put(put, others))
 
     def _check_no_stream(self) -> None:
         if self._stream is not None and self._stream.is_open:
@@ -261,9 +260,8 @@ class Publisher(AioClient[PublisherEngine]):
     @gated
     async def _put_from_stream(self, life: int, topic: str, batch: Batch) -> Receipt:
         self._gate.check_life(life, "this stream")
-        put = WaitingPut(topic, batch, 2, is_alone=True)
-        await self._run(self._engine.put(put, tuple))
-        return put.result()
+        put = WaitingPut(batch, encoded(topic, batch), 2, is_alone=True)
+        return await self._run(self._engine.put(put))
 
     def transaction(self) -> Transaction:
         """Put messages on several topics, all of them or none, exactly once.

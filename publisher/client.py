@@ -21,7 +21,7 @@ from reliable_pubsub.common.core.pattern import Topics
 from reliable_pubsub.common.core.payload import Codec
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.steps import DELIVERED_S, Wait
-from reliable_pubsub.common.gate import gated, gated_after_close, sharing
+from reliable_pubsub.common.gate import Shared, gated, gated_after_close, sharing
 from reliable_pubsub.common.opened import BlockingClient
 from reliable_pubsub.common.world import REAL, World
 
@@ -29,7 +29,7 @@ from .core.combining import WaitingPut, topic_to_put_on
 from .core.delivery import AcknowledgedBy, DeliveryS, DeliveryWait, check_wait
 from .core.engine import PublisherEngine
 from .core.interests import EVERY_S, EVERY_TOPIC, EveryS, InterestWatch
-from .core.outbox import Encoded, Numbered, Pending
+from .core.outbox import Encoded, Numbered, Pending, encoded
 from .core.payloads import AnyCodec, Payload, Payloads, PutOptions
 from .core.qos0_puts import Interest, OfferCounts
 from .core.receipt import Delivery, Receipt
@@ -180,7 +180,7 @@ class Publisher(BlockingClient[PublisherEngine]):
         batch = self._payloads.batch(
             Publisher.put, topic, payload, codec, key, headers, event_time_ns
         )
-        put = WaitingPut(topic_to_put_on(topic), batch, qos)
+        put = WaitingPut(batch, encoded(topic_to_put_on(topic), batch), qos)
         if wait == "stored" and acknowledged_by is None and timeout_s is None:
             return self._put(put)
         check_wait(wait, acknowledged_by, timeout_s, qos)
@@ -247,7 +247,7 @@ class Publisher(BlockingClient[PublisherEngine]):
         """
         plain, headers = self._payloads.many(Publisher.put_many, topic, payloads, headers, codec)
         batch = Batch(plain, keys, headers, event_times_ns)
-        return self._put(WaitingPut(topic_to_put_on(topic), batch, qos))
+        return self._put(WaitingPut(batch, encoded(topic_to_put_on(topic), batch), qos))
 
     @checked
     def put_batch(
@@ -261,14 +261,13 @@ class Publisher(BlockingClient[PublisherEngine]):
                 were stored are not stored twice. `begin_run` begins other messages.
         """
         self._payloads.check_bytes(topic)
-        return self._put(WaitingPut(topic_to_put_on(topic), batch, qos, note))
+        return self._put(WaitingPut(batch, encoded(topic_to_put_on(topic), batch), qos, note))
 
     @sharing
-    def _put(self, put: WaitingPut) -> Receipt:
+    def _put(self, put: WaitingPut, others: Sequence[Shared]) -> Receipt:
         if self._sender is not None and put.outcome is None:
             self._check_no_stream()
-        self._run(self._engine.put(put, self._gate.waiting))
-        return put.result()
+        return self._run(self._engine.put(put, others))
 
     def _check_no_stream(self) -> None:
         if self._sender is not None:
@@ -379,9 +378,8 @@ class Publisher(BlockingClient[PublisherEngine]):
         self._gate.check_life(life, "this stream")
         outside.go_on()  # else it would be numbered, and not sent
         check_put_on(topic)
-        put = WaitingPut(topic, batch, 2, is_alone=True)
-        Shell(outside, outside, self._opened.state).run(self._engine.put(put, tuple))
-        return put.result()
+        put = WaitingPut(batch, encoded(topic, batch), 2, is_alone=True)
+        return Shell(outside, outside, self._opened.state).run(self._engine.put(put))
 
     @gated
     def transaction(self, note: bytes | None = None) -> Transaction:

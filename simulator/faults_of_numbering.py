@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from unittest.mock import patch
 
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.transaction_messages import TopicReceipt
 from reliable_pubsub.publisher.client import Publisher
+from reliable_pubsub.publisher.core import outbox as outbox_module
 from reliable_pubsub.publisher.core.outbox import Changes, Encoded, Numbered, Outbox
 from reliable_pubsub.publisher.core.receipt import Receipt
-from reliable_pubsub.publisher.core.repeating import Repeats
 
 from .simulation import Variant
 
@@ -33,14 +34,11 @@ class _RepeatsAnything(_Numbering):
     def next_sequence(self, topic: str, count: int = 1, *, repeats: bool = False) -> int:
         return super().next_sequence(topic, count, repeats=True)
 
-    def _set_pending(
-        self,
-        number: int,
-        batches: Sequence[Encoded | Numbered],
-        note_before: bytes | None = None,
-        repeats: Repeats | None = None,
+    def number(
+        self, batches: Sequence[Encoded | Numbered], note: bytes | None = None, *, number: int = 0
     ) -> Changes:
-        return super()._set_pending(number, batches, note_before, self._repeats)
+        with patch.object(outbox_module, "_NO_REPEATS", self._repeats):
+            return super().number(batches, note, number=number)
 
 
 class _RepeatsNothing(_Numbering):

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
+from msgspec import Struct
+
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.batch import ABSENT_BYTES, BATCH_ROOM_BYTES, Batch
 from reliable_pubsub.common.core.dead_letter import check_put_on
@@ -36,56 +38,34 @@ def topic_to_put_on(topic: TopicName) -> str:
     return exact
 
 
-class WaitingPut:
-    """The put of one call, from its arguments to its outcome."""
+class WaitingPut(Struct, eq=False):
+    """The put of one call, encoded, so that one thread's mistake does not fail others' request."""
 
-    __slots__ = ("batch", "encoded", "is_alone", "note", "outcome", "qos")
+    batch: Batch
+    encoded: Encoded
+    qos: QoS
+    note: bytes | None = None  # stored with its numbers; at QoS 1 and 0 after the put
+    is_alone: bool = False  # it shares no request
+    # Once it is settled: its receipt, or why it was not stored, or is in doubt.
+    outcome: Receipt | PubSubError | None = None
 
-    def __init__(
-        self,
-        topic: str,
-        batch: Batch,
-        qos: QoS,
-        note: bytes | None = None,
-        *,
-        is_alone: bool = False,
-    ) -> None:
-        """Encode it, so that one thread's mistake does not fail the request of others.
-
-        Args:
-            note: stored with its numbers; at QoS 1 and 0 after the put, as it has none.
-            is_alone: it shares no request, as one with a note, or without a reply (QoS 0).
-
-        Raises:
-            TooLargeError, UsageError: it cannot be put.
-        """
-        self.batch = batch
-        self.encoded = encoded(topic, batch)
-        self.qos = qos
-        self.note = note
-        self.is_alone = is_alone or note is not None or qos == 0
-        # Once it is settled: its receipt, or why it was not stored, or is in doubt.
-        self.outcome: Receipt | PubSubError | None = None
-
-    def result(self) -> Receipt:
-        """Return its receipt, or raise its error; it must be settled."""
-        if isinstance(self.outcome, PubSubError):
-            raise self.outcome
-        assert self.outcome is not None
-        return self.outcome
+    @property
+    def may_share(self) -> bool:
+        """Whether its request may hold other puts: not if it has a note, or no reply (QoS 0)."""
+        return not self.is_alone and self.note is None and self.qos != 0
 
 
 def fitting(first: WaitingPut, others: Iterable[object]) -> list[WaitingPut]:
     """`first`, and those puts of the others that can share its request, in their order."""
     puts = [first]
-    if first.is_alone:
+    if not first.may_share:
         return puts
     size = _size(first)
     count = first.encoded.count
     for put in others:
         if not isinstance(put, WaitingPut):
             continue
-        if put.is_alone or put.outcome is not None:
+        if not put.may_share or put.outcome is not None:
             continue
         if (put.encoded.topic, put.qos) != (first.encoded.topic, first.qos):
             continue

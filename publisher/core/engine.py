@@ -87,16 +87,15 @@ class PublisherEngine:
 
     # Puts.
 
-    def put(self, put: WaitingPut, waiting: Callable[[], Sequence[object]]) -> Conversation[None]:
+    def put(self, put: WaitingPut, others: Sequence[object] = ()) -> Conversation[Receipt]:
         """Put it, in one request with the waiting puts of other threads on its topic; settle each.
 
         If the request is refused, they are put one by one: a single one may fit.
 
         Args:
-            waiting: the work of the calls that wait.
+            others: the work of the calls that wait.
         """
         while put.outcome is None:
-            others = waiting()
             puts = fitting(put, others) if others else [put]
             try:
                 if put.qos < 2:
@@ -107,7 +106,7 @@ class PublisherEngine:
                     # It may have been this very put, if the call that had taken it was interrupted.
                     puts = [one for one in puts if one.outcome is None]
                     if put not in puts:
-                        return
+                        continue
                 self._sending = puts
                 encoded = put.encoded if len(puts) == 1 else joined(puts)[1]
                 yield from self._number((encoded,), put.note)
@@ -119,8 +118,11 @@ class PublisherEngine:
                     one.is_alone = True
             except PubSubError as error:
                 failed(puts, error)
-        if put.note is not None and put.qos < 2 and isinstance(put.outcome, Receipt):
+        if isinstance(put.outcome, PubSubError):
+            raise put.outcome
+        if put.note is not None and put.qos < 2:
             yield Save(self.outbox.write_note(put.note))
+        return put.outcome
 
     def _put_below_qos_2(self, puts: Sequence[WaitingPut]) -> Conversation[None]:
         """Put them at QoS 1 or 0."""
@@ -149,13 +151,15 @@ class PublisherEngine:
         session, outbox = self.session, self.outbox
         if not session.connected or not session.met.issuperset(map(topic_of, batches)):
             yield from session.meet_all(list(map(topic_of, batches)))  # then number: rule R24
+        number = 0
         if transaction:
             # As the numbering of a topic: that there are transactions must survive power loss.
             first_time = outbox.transactions is None
             met = outbox.meet_transactions(session.last_transaction)
             if met:
                 yield Save(met, durable=first_time)
-        changes = outbox.number(batches, note, transaction=transaction)
+            number = outbox.next_transaction(repeats=note is not None)
+        changes = outbox.number(batches, note, number=number)
         try:
             yield Save(changes)
         except PubSubError:
@@ -197,37 +201,53 @@ class PublisherEngine:
                 return (yield from self.settle(calls))
         try:
             reply = yield from self._send(calls)
-            if isinstance(reply, Gap):
-                session.connected = False  # the comparison of the numberings shows what is lost
-                reply = yield from self._send(calls)
-            if session.adopts and self._is_used(reply):
-                yield from self._renumber()
-                reply = yield from self._send(calls)
         except InDoubtError as error:
             if not self._pending.number:
                 failed(self._sending, error, kept=True)
             raise
-        if isinstance(reply, STORED):
-            if not isinstance(reply, PutAck) and self._is_used(reply):
-                used = self._used_before()
-                for call in calls:
-                    call.unknown(used)  # the numbers may have had this very content
-                raise used
-            receipts = self._stored(reply, calls)
-            yield Save(self.outbox.settled(receipts))
-            return receipts
         if isinstance(reply, Limit | Denied):
             yield from self._give_up()
             session.met.clear()  # an attempt before a right was taken may have been stored
-        session.refused(reply)
+        if not isinstance(reply, STORED):
+            session.refused(reply)
+        if not isinstance(reply, PutAck) and self._is_used(reply):
+            used = self._used_before()
+            for call in calls:
+                call.unknown(used)  # the numbers may have had this very content
+            raise used
+        pending = self.outbox.pending
+        assert pending is not None
+        if isinstance(reply, CommitAck):
+            receipts = _receipts(reply, pending, session.client)
+        else:
+            (batch,) = pending.batches
+            one = Receipt(
+                batch.topic,
+                session.client,
+                batch.first_sequence,
+                batch.count,
+                reply.offset,
+                reply.durability,
+                isinstance(reply, Duplicate),
+            )
+            receipts = (one,)
+        if calls:
+            self._record(pending, receipts, calls)  # if this fails the put is kept, and sent again
+        if pending.number:
+            session.last_transaction = max(session.last_transaction, pending.number)
+        else:
+            stored(self._sending, receipts[0])  # before the outbox: else a waiting call puts again
+        yield Save(self.outbox.settled(receipts))
+        return receipts
 
     def _send(self, calls: Sequence[Call]) -> Conversation[AnyReply]:
-        """Send in a session that the proxy knows, once the numberings agree in it.
+        """Send until the reply is definite, in a session in which the numberings were compared.
 
         Raises:
             TryLaterError: the proxy forgot SESSIONS_BEGUN_MAX sessions in a row.
         """
         session, outbox = self.session, self.outbox
+        may_compare = may_renumber = True
         for _ in range(SESSIONS_BEGUN_MAX):
             pending = outbox.pending
             assert pending is not None
@@ -250,7 +270,16 @@ class PublisherEngine:
                     crc=batch.crc,
                 )
                 reply, _body = yield from session.requester.asking(put, batch.body)
-            if not isinstance(reply, Fenced) or not session.is_forgotten(reply):
+            if isinstance(reply, PutAck):
+                return reply
+            if isinstance(reply, Fenced) and session.is_forgotten(reply):
+                continue
+            if isinstance(reply, Gap) and may_compare:
+                session.connected = may_compare = False  # the comparison shows what is lost
+            elif session.adopts and may_renumber and self._is_used(reply):
+                yield from self._renumber()
+                may_compare = may_renumber = False
+            else:
                 return reply
         raise forgets_again()
 
@@ -308,33 +337,6 @@ class PublisherEngine:
             f"topic {batch.topic!r}: sequence {batch.first_sequence} was used before, and what it "
             f"stood for is no longer stored, so it cannot be compared: {remedy}"
         )
-
-    def _stored(
-        self, reply: PutAck | Duplicate | CommitAck, calls: Sequence[Call]
-    ) -> tuple[Receipt, ...]:
-        """Record the offsets, and settle the puts."""
-        pending, client = self.outbox.pending, self.session.client
-        assert pending is not None
-        if isinstance(reply, CommitAck):
-            receipts = _receipts(reply, pending, client)
-            self.session.last_transaction = max(self.session.last_transaction, pending.number)
-        else:
-            (batch,) = pending.batches
-            one = Receipt(
-                batch.topic,
-                client,
-                batch.first_sequence,
-                batch.count,
-                reply.offset,
-                reply.durability,
-                isinstance(reply, Duplicate),
-            )
-            receipts = (one,)
-        if calls:
-            self._record(pending, receipts, calls)  # if this fails the put is kept, and sent again
-        if not pending.number:
-            stored(self._sending, receipts[0])  # before the outbox: else a waiting call puts again
-        return receipts
 
     def _record(self, pending: Pending, receipts: Sequence[Receipt], calls: Sequence[Call]) -> None:
         places = {receipt.topic: receipt for receipt in receipts}

@@ -139,28 +139,40 @@ class Outbox:
         again = self._repeats.first(topic, count) if repeats else None
         return again or self.topics[topic].last_sequence + 1
 
+    def next_transaction(self, *, repeats: bool = False) -> int:
+        """The number of the next transaction; see `next_sequence`."""
+        assert self.transactions is not None, "they must have been met"
+        again = self._repeats.first(TRANSACTIONS) if repeats else None
+        return again or self.transactions + 1
+
     def number(
-        self, batches: Sequence[Encoded], note: bytes | None = None, *, transaction: bool = False
+        self, batches: Sequence[Encoded | Numbered], note: bytes | None = None, *, number: int = 0
     ) -> Changes:
         """Number the next put; write the returned changes before the first send.
 
         Args:
             note: what the caller is to find in the state from now on. After a crash it makes the
                 messages that follow its last note again, and they get their old numbers.
-            transaction: give it a number too; without one it is one batch.
+            number: of the transaction, by `next_transaction`; 0: it is one batch.
         """
         assert self.pending is None, "one at a time"
-        if note is None and not transaction:
-            return self._set_pending(0, batches)
-        number = 0
-        repeats = self._repeats if note is not None else _NO_REPEATS
-        if transaction:
-            assert self.transactions is not None
-            again = repeats.first(TRANSACTIONS)
-            number = again or self.transactions + 1
-            repeats = repeats if again else _NO_REPEATS
+        is_new = number > (self.transactions or 0)
+        repeats = _NO_REPEATS if note is None or is_new else self._repeats
         before = None if note is None else self.note
-        changes = self._set_pending(number, batches, before, repeats)
+        nexts: dict[str, int] = {}
+        numbered = []
+        for batch in batches:
+            topic, count = batch.topic, batch.count
+            first = nexts.get(topic) or self.topics[topic].last_sequence + 1
+            if repeats.of and topic not in nexts:
+                first = repeats.first(topic, count) or first
+            nexts[topic] = first + count
+            own_note = None if number else before
+            numbered.append(Numbered(topic, first, count, batch.crc, batch.body, own_note))
+        self.pending = Pending(number, tuple(numbered), before)
+        changes: Changes = (
+            {_TRANSACTION: _encode(self.pending)} if number else {_BATCH: _encode(numbered[0])}
+        )
         return changes if note is None else changes | self._noted(note)
 
     def _noted(self, note: bytes) -> Changes:
@@ -173,27 +185,6 @@ class Outbox:
         for batch in pending.batches:
             changes |= self._passed(batch.topic, batch.first_sequence)
         return changes
-
-    def _set_pending(
-        self,
-        number: int,
-        batches: Sequence[Encoded | Numbered],
-        note_before: bytes | None = None,
-        repeats: Repeats = _NO_REPEATS,
-    ) -> Changes:
-        """Number the batches of a transaction, or one batch; return what is written of it."""
-        nexts: dict[str, int] = {}
-        numbered = []
-        own_note = None if number else note_before
-        for batch in batches:
-            topic, count = batch.topic, batch.count
-            first = nexts.get(topic) or self.topics[topic].last_sequence + 1
-            if repeats.of and topic not in nexts:
-                first = repeats.first(topic, count) or first
-            nexts[topic] = first + count
-            numbered.append(Numbered(topic, first, count, batch.crc, batch.body, own_note))
-        self.pending = Pending(number, tuple(numbered), note_before)
-        return {_TRANSACTION: _encode(self.pending)} if number else {_BATCH: _encode(numbered[0])}
 
     def write_note(self, note: bytes) -> Changes:
         self.note = note
@@ -288,11 +279,12 @@ class Outbox:
         Args:
             last: number of the last transaction that the proxy knows.
         """
-        old = self.pending
+        old, self.pending = self.pending, None
         assert old is not None
-        number = max(old.number, last + 1)
-        changes = self._set_pending(number, old.batches, old.note_before)
-        return changes | self._set_repeats(_NO_REPEATS)
+        self.number(old.batches, number=max(old.number, last + 1))
+        assert self.pending is not None
+        self.pending = replace(self.pending, note_before=old.note_before)
+        return {_TRANSACTION: _encode(self.pending)} | self._set_repeats(_NO_REPEATS)
 
     def differs(self, position: TopicPosition) -> bool:
         """Whether our numbering in a topic and the proxy's contradict each other."""

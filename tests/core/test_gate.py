@@ -6,9 +6,10 @@ import inspect
 from collections.abc import Callable, Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from reliable_pubsub.common.core.errors import InDoubtError, UsageError
-from reliable_pubsub.common.gate import Gate, _Turn, closing, gated, gated_after_close
+from reliable_pubsub.common.gate import Gate, closing, gated, gated_after_close
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
 from tests.fakes import FakeClock, Link, MemoryProxy, a_world
@@ -146,7 +147,7 @@ def test_work_of_a_call_that_was_broken_off_while_it_waited_is_not_done_by_other
     gate = counter._gate
 
     def others() -> object:
-        gate._turns.append(_Turn(Work()))
+        gate._turns.append(replace(gate._turns[0], shared=Work()))
         return list(gate.waiting())
 
     assert counter.call(others) == []

@@ -338,6 +338,6 @@ class TestAnOlderState:
         outbox, _ = an_outbox(last_sequence=2)
         outbox.meet_transactions(0)
 
-        changes = outbox.number([Encoded("t", 1, 7, b"body")], transaction=name == "transaction")
+        changes = outbox.number([Encoded("t", 1, 7, b"body")], number=int(name == "transaction"))
 
         assert changes == {name: old[name]}
