@@ -244,7 +244,7 @@ class Server:
     def _take_requests(self, door: FrontDoor) -> None:
         """Take what has come, up to a bound; answers that wait for nothing leave at once."""
         for _ in range(REQUESTS_TURN_MAX):
-            if not self.engine.backlog.takes_more(door.role):
+            if not self.engine.takes_more(door.role):
                 self._stopped.add(door)
                 return
             try:
@@ -283,7 +283,7 @@ class Server:
         if self.engine.outputs:
             self._carry_out()
         if self._stopped:
-            takes_more = self.engine.backlog.takes_more
+            takes_more = self.engine.takes_more
             again = {door for door in self._stopped if takes_more(door.role)}
             self._stopped -= again
             self.endpoints.poll.look_at.update(door.socket for door in again)

@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.wire import encode
+from reliable_pubsub.common.core.message_base import Reply
 from reliable_pubsub.proxy.core.engine import Engine
 from reliable_pubsub.proxy.core.outputs import Answer
-from reliable_pubsub.proxy.core.records import CursorMoved, Decision, Record
+from reliable_pubsub.proxy.core.records import CursorMoved, Record
 from reliable_pubsub.proxy.core.stored import StoredState
 
 from .simulated_proxy import SimulatedProxy
@@ -22,15 +22,22 @@ from .simulated_store import SimulatedStore
 class AckBeforeDurable(Engine):
     """Answers from memory: the seed's way, and the fault that Jepsen found in NATS."""
 
-    def _leave(self, decision: Decision, reply_to: Any, now_s: float) -> None:
-        self._answer(reply_to, decision.reply, encode(decision.reply, decision.body))
+    def _answer(
+        self,
+        reply_to: Any,
+        reply: Reply,
+        body: bytes | None = None,
+        visible_at: int = 0,
+        now_s: float = 0.0,
+    ) -> None:
+        super()._answer(reply_to, reply, body)
 
 
 class ForgetsNothingOnFullDisk(Engine):
     """After a failed commit it goes on with a memory that the disk does not have."""
 
     def failed(self, stored: StoredState, why: str, *, now_s: float) -> None:
-        self.backlog.answers.clear()
+        self.held.clear()
 
 
 class AcknowledgesFullDisk(Engine):
@@ -49,8 +56,8 @@ class AcknowledgesWhatTheDiskHasNot(Engine):
 
 
 def _send_all_held(engine: Engine) -> None:
-    while engine.backlog.answers:
-        held = engine.backlog.answers.popleft()
+    while engine.held:
+        held = engine.held.popleft()
         engine.outputs.append(Answer(held.reply_to, held.frames))
 
 
@@ -66,8 +73,8 @@ class AnswersAfterItsDeath(SimulatedProxy):
 
     def start(self) -> None:
         dead: Engine | None = getattr(self, "_dead", None)
-        while self.engine is None and dead is not None and dead.backlog.answers:
-            held = dead.backlog.answers.popleft()
+        while self.engine is None and dead is not None and dead.held:
+            held = dead.held.popleft()
             held.reply_to(held.frames)
         super().start()
 

@@ -128,7 +128,10 @@ class PushesUndurable(Engine):
 
     def _apply(self, records: Sequence[Record]) -> None:
         super()._apply(records)
-        self._show([record for record in records if isinstance(record, Appended)])
+        for record in records:
+            if isinstance(record, Appended):
+                log = self.state.topic_by_id[record.topic_id]
+                self.pushes.take(log.topic, log.log, record)
 
 
 FAULTS_OF_PUSH: Mapping[str, Variant] = {

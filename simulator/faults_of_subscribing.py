@@ -199,7 +199,8 @@ def answer_for_any_log(state: State, request: Any, log: TopicLog, why: str) -> D
     """A position beyond the end is nothing to speak of."""
     if isinstance(request, Ack):
         return Decision(PutAck(**echo(state, request), offset=request.cursor))
-    return Decision(NoMessagesYet(**echo(state, request), end=log.durable_end))
+    nothing = NoMessagesYet(**echo(state, request), end=log.durable_end)
+    return Decision(nothing, is_empty=True)
 
 
 def no_witness(state: State, request: Sub, body: bytes, now_ns: int) -> Decision:

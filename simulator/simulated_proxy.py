@@ -19,8 +19,7 @@ from reliable_pubsub.common.core.limits import TOPICS_MAX
 from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.common.core.requests import AnyRequest, Dead, Get, Sub
 from reliable_pubsub.common.core.settings import OnBound
-from reliable_pubsub.proxy.core.backlog import EngineTiming
-from reliable_pubsub.proxy.core.engine import Engine
+from reliable_pubsub.proxy.core.engine import Engine, EngineTiming
 from reliable_pubsub.proxy.core.outputs import Answer, Visible, Work
 from reliable_pubsub.proxy.core.pushes import Down, Pushes
 from reliable_pubsub.proxy.core.qos0_interest import Want
@@ -29,7 +28,6 @@ from reliable_pubsub.proxy.core.state import BrokerSettings, Memory, Setup, Stat
 from reliable_pubsub.proxy.core.storage import NotServingError
 from reliable_pubsub.proxy.core.stored import StoredState
 from reliable_pubsub.proxy.core.topic_log import Retention
-from reliable_pubsub.proxy.core.waiting_gets import Waits
 from reliable_pubsub.relay.core.rights import Authority
 from reliable_pubsub.relay.core.unstored import decode_offer
 
@@ -109,7 +107,7 @@ class WatchedEngine(Engine):
             self.world.counts["keys"] += 1
             judge_accounts(self.state)
 
-    def _waits(self, request: Waits, reply_to: Any, now_s: float) -> bool:
+    def _waits(self, request: AnyRequest, reply_to: Any, now_s: float) -> bool:
         waits = super()._waits(request, reply_to, now_s)
         self.world.counts["get_waits"] += waits
         return waits

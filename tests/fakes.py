@@ -31,6 +31,7 @@ from reliable_pubsub.common.core.wire import decode_reply, decode_request
 from reliable_pubsub.common.state_file import ClientState
 from reliable_pubsub.common.world import World
 from reliable_pubsub.proxy.core.applying import apply, committed
+from reliable_pubsub.proxy.core.broker import VERBS, without_storage
 from reliable_pubsub.proxy.core.engine import Engine
 from reliable_pubsub.proxy.core.group_state import StoredGroup, at_rest
 from reliable_pubsub.proxy.core.outputs import Answer as AnswerToSend
@@ -352,6 +353,11 @@ def a_setup(
 ) -> Setup:
     """What a start of a proxy has besides its stored state."""
     return Setup(boot=boot, reader=reader or MemoryLog(), settings=settings)
+
+
+def decide(state: State, request: AnyRequest, body: bytes, *, now_ns: int) -> Decision:
+    """What a proxy decides; nothing changes."""
+    return without_storage(state, request, VERBS[type(request)](state, request, body, now_ns))
 
 
 class MemoryProxy:

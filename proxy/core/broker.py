@@ -21,11 +21,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from reliable_pubsub.common.core.actions import Admin
-from reliable_pubsub.common.core.answers import AnyReply, Busy, StorageFull
+from reliable_pubsub.common.core.answers import Busy, StorageFull
 from reliable_pubsub.common.core.group_messages import Settle, Take
 from reliable_pubsub.common.core.interest_messages import Subscriptions
-from reliable_pubsub.common.core.message_base import Request, Role
+from reliable_pubsub.common.core.message_base import Reply, Request, Role
 from reliable_pubsub.common.core.pattern_messages import Fetch, Match
 from reliable_pubsub.common.core.qos0_messages import Listeners, Ring
 from reliable_pubsub.common.core.requests import (
@@ -94,23 +96,9 @@ _HANGS: Final = (
 )
 
 
-def decide(state: State, request: AnyRequest, body: bytes, *, now_ns: int) -> Decision:
-    """Decide the reply to a request; the state does not change.
-
-    Args:
-        now_ns: wall clock, for timestamps only.
-    """
-    decision = VERBS[type(request)](state, request, body, now_ns)
-    paused = state.administration.paused
-    if paused is not None and decision.records and isinstance(request, Put | Stage | Commit):
-        return Decision(_paused(state, request, paused))
-    if state.storage_full_until_s is not None and decision.records:
-        return _without_storage(state, request, decision)
-    return decision
-
-
-_ENDPOINTS: Final[Mapping[type[Request], Role | None]] = {  # of what subscribers do not say
-    Status: None,  # of both
+# Which endpoint takes a verb; of the others that of subscribers, of HELLO that of its role.
+ENDPOINTS: Final[Mapping[type[Request], Role | None]] = {
+    Status: None,  # both
     Put: "publisher",
     Stage: "publisher",
     Commit: "publisher",
@@ -119,13 +107,6 @@ _ENDPOINTS: Final[Mapping[type[Request], Role | None]] = {  # of what subscriber
     Subscriptions: "publisher",
     Delivery: "publisher",
 }
-
-
-def belongs(request: AnyRequest, role: Role) -> bool:
-    """Whether the endpoint of a role takes this verb."""
-    if isinstance(request, Hello):
-        return request.role == role
-    return _ENDPOINTS.get(type(request), "subscriber") in (role, None)
 
 
 def due(state: State, *, now_s: float, now_ns: int) -> Sequence[Record]:
@@ -159,15 +140,20 @@ def without_waiting(state: State, request: AnyRequest, decision: Decision) -> De
         return decision
     if decision.visible_at > state.durable_lsn:
         return Decision(not_yet(state, request))
-    return Decision(decision.reply, (), decision.visible_at, decision.body)
+    return replace(decision, records=())
 
 
-def _without_storage(state: State, request: AnyRequest, decision: Decision) -> Decision:
-    """On a full disk: serve what needs no disk, refuse the rest."""
-    if isinstance(request, Stage | Abort):  # in memory; their COMMIT is refused
+def without_storage(state: State, request: AnyRequest, decision: Decision) -> Decision:
+    """While puts are paused, or the disk is full: serve what stores nothing, refuse the rest."""
+    if not decision.records:
         return decision
+    paused = state.administration.paused
+    if paused is not None and isinstance(request, Put | Stage | Commit):
+        return Decision(_paused(state, request, paused))
+    if not state.is_storage_full or isinstance(request, Stage | Abort):
+        return decision  # what is staged is in memory; its COMMIT is refused
     if not any(record.urgent for record in decision.records):
-        return Decision(decision.reply, (), decision.visible_at, decision.body)
+        return replace(decision, records=())
     text = f"{state.storage_full_why}; gets are served, puts are refused until then"
     return Decision(StorageFull(**echo(state, request), text=text))
 
@@ -182,12 +168,12 @@ def _paused(state: State, request: AnyRequest, reason: str) -> Busy:
     return Busy(**echo(state, request), text=text)
 
 
-def not_stored(state: State, reply: AnyReply) -> StorageFull:
+def not_stored(state: State, reply: Reply) -> StorageFull:
     """The reply that replaces one whose records could not be written to a full disk."""
     text = f"{state.storage_full_why}; the request was not stored, ask again later"
     return StorageFull(**echo(state, reply), text=text)
 
 
-def not_yet(state: State, reply: AnyReply | AnyRequest) -> Busy:
+def not_yet(state: State, reply: Reply | AnyRequest) -> Busy:
     """The reply that replaces one that has waited too long for the disk."""
     return Busy(**echo(state, reply), text=_HANGS)

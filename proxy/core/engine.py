@@ -30,22 +30,30 @@ Source: group commit and its order, Gray and Reuter, Transaction Processing (199
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.actions import Admin
-from reliable_pubsub.common.core.answers import AnyReply, MessageBatches, NoMessagesYet, Refusal
+from reliable_pubsub.common.core.answers import MessageBatches, Refusal
+from reliable_pubsub.common.core.batch import ENTRY_BYTES
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.group_messages import Take, Taken
-from reliable_pubsub.common.core.limits import NUMBER_MAX
+from reliable_pubsub.common.core.limits import (
+    BODY_BYTES_MAX,
+    CACHE_BYTES_MAX,
+    HELD_REQUESTS_MAX,
+    MIB,
+    NUMBER_MAX,
+)
 from reliable_pubsub.common.core.message_base import Reply, Role
-from reliable_pubsub.common.core.pattern_messages import Fetch, Fetched, Match
+from reliable_pubsub.common.core.pattern_messages import Fetch, Match
 from reliable_pubsub.common.core.qos0_messages import Listeners, ListenersReport, Ring
-from reliable_pubsub.common.core.requests import AnyRequest, Get
+from reliable_pubsub.common.core.requests import AnyRequest, Get, Hello
 from reliable_pubsub.common.core.status import Status, StatusReport
 from reliable_pubsub.common.core.wire import decode_request, encode
 from reliable_pubsub.relay.core.attendance import Excess
@@ -57,26 +65,34 @@ from reliable_pubsub.relay.core.wire import decode_node_request, is_for_node
 from . import applying, broker
 from .account_status import KeyUses, key_uses, with_uses
 from .administration import subscriber_of
-from .backlog import Backlog, EngineTiming, HeldAnswer
 from .counts import Counts
 from .groups import topics_due
 from .leases import longest_wait_s
-from .outputs import Answer, Deed, Output, Visible
+from .outputs import Answer, Deed, HeldAnswer, Output, Visible, Work
 from .pushes import Pushes
 from .qos0 import BecameOfOffer, take_offer
 from .qos0_interest import Wanted
 from .quotas import Quotas
-from .records import Administered, Appended, Decision, Expired, Record
+from .records import Administered, Decision, Expired, Record
 from .replies import echo, malformed, too_many
 from .rights import needs_of_staged, part_of
 from .sessions import heard
 from .state import BrokerSettings, Setup, State
 from .stored import StoredState
-from .waiting_gets import OVERTAKEN, WaitingGet, WaitingGets, Waits
+from .waiting_gets import OVERTAKEN, WaitingGet, WaitingGets
 
+UNWRITTEN_BYTES_MAX: Final = 16 * MIB  # above it puts, and a `snapshot` ACK, wait for the disk
+assert UNWRITTEN_BYTES_MAX + BODY_BYTES_MAX < CACHE_BYTES_MAX  # so all of it can be read
 # Tuples, because a union is made again each time that it is looked at.
 _WAITING: Final = (Get, Take, Fetch)
 _COMPLETED: Final = (Ring, Status, Listeners)
+
+
+class EngineTiming(Struct, frozen=True, kw_only=True):
+    """How long the engine waits, in seconds."""
+
+    lazy_s: float = 0.1  # how long a cursor that came with a GET may wait to be written
+    disk_patience_s: float = 1.0  # a reply that waits longer is replaced by BUSY
 
 
 class Engine:
@@ -110,8 +126,14 @@ class Engine:
         self.state = self._new_state(stored)
         self.wanted = Wanted(self.pushes)
         self.waiting = WaitingGets()
-        self.backlog = Backlog()
         self.outputs: deque[Output] = deque()  # to be carried out in this order
+        # What waits for the disk; `takes_more` keeps it bounded (rule R27).
+        self.held: deque[HeldAnswer] = deque()
+        self._applied: list[Record] = []  # and not handed to the store
+        self._is_urgent = False  # an answer waits for one of them
+        self._flush_at_s = math.inf  # when they are handed over although none does
+        self._unwritten: deque[tuple[int, int]] = deque()  # record number, bytes up to it
+        self.unwritten_bytes = 0
         self._disk_hangs = False  # since a commit takes longer than answers wait
         self.quotas = Quotas()
         self.quotas.begin(self.state)
@@ -137,6 +159,17 @@ class Engine:
         """Decide by these settings from now on, also after a failed commit."""
         self._setup = replace(self._setup, settings=settings)
         self.state.reconfigure(settings)
+
+    def takes_more(self, role: Role) -> bool:
+        """Whether an endpoint is read on; if not, its requests wait in ZeroMQ for a commit.
+
+        Subscribers have twice the room, so that puts do not keep gets out.
+        """
+        shares = 1 if role == "publisher" else 2
+        return (
+            len(self.held) < shares * HELD_REQUESTS_MAX
+            and self.unwritten_bytes <= shares * UNWRITTEN_BYTES_MAX
+        )
 
     def receive(
         self,
@@ -171,7 +204,8 @@ class Engine:
         if excess is not None:
             self._answer(reply_to, too_many(self.state, request, excess))
             return
-        is_here = broker.belongs(request, role)
+        endpoint = broker.ENDPOINTS.get(type(request), "subscriber")
+        is_here = (request.role if isinstance(request, Hello) else endpoint) in (role, None)
         if is_here:
             self.counts.requests[type(request)] += 1
             self.counts.received_bytes += len(body)
@@ -186,9 +220,10 @@ class Engine:
             return
         if authority.has_rights:
             if (shown := authority.shown(key, request)) is not None:
-                self._leave(self._part_of(request, key, now_ns, shown), reply_to, now_s)
+                part = self._part_of(request, key, now_ns, shown)
+                self._answer(reply_to, part.reply, part.body, part.visible_at, now_s)
                 return
-            self.quotas.count_for(authority.charged(key, request), now_s)
+            self.quotas.count_for(authority.charged(key, request), role, now_s)
             if isinstance(request, Match | Fetch):
                 request = replace(request, key=authority.keys_of(key, request))
         if isinstance(request, Admin):
@@ -244,20 +279,18 @@ class Engine:
         if self.waiting.of:
             self.waiting.heard(request, reply_to)
         decision = self._decide(request, body, now_ns)
-        if not (
-            isinstance(request, _WAITING)
-            and _is_empty(decision.reply)
-            and self._waits(request, reply_to, now_s)
-        ):
-            self._leave(decision, reply_to, now_s)
+        if not (decision.is_empty and self._waits(request, reply_to, now_s)):
+            self._answer(reply_to, decision.reply, decision.body, decision.visible_at, now_s)
         return decision
 
     def _decide(self, request: AnyRequest, body: bytes, now_ns: int) -> Decision:
         """Decide, and apply the records of the decision."""
         state = self.state
-        decision = broker.decide(state, request, body, now_ns=now_ns)
+        decision = broker.VERBS[type(request)](state, request, body, now_ns)
         if isinstance(request, _COMPLETED):
             decision = self._completed(request, decision)
+        if state.administration.paused is not None or state.storage_full_until_s is not None:
+            decision = broker.without_storage(state, request, decision)
         if self._disk_hangs:
             decision = broker.without_waiting(state, request, decision)
         if decision.records:
@@ -266,9 +299,9 @@ class Engine:
             self._apply(decision.records)
         return decision
 
-    def _waits(self, request: Waits, reply_to: Any, now_s: float) -> bool:
+    def _waits(self, request: AnyRequest, reply_to: Any, now_s: float) -> bool:
         """Whether a request that has found nothing is kept until there is something."""
-        if not request.wait_ms:
+        if not isinstance(request, _WAITING) or not request.wait_ms:
             return False
         most_s = longest_wait_s(self.state, request.client)
         ring_end = 0 if isinstance(request, Fetch) else self.state.rings.end(request.topic)
@@ -281,14 +314,26 @@ class Engine:
             client=self.quotas.client,
         )
 
-    def _leave(self, decision: Decision, reply_to: Any, now_s: float) -> None:
-        """Answer when everything that the reply reports is durable."""
-        frames = encode(decision.reply, decision.body)
-        if decision.visible_at <= self.state.durable_lsn:
-            self._answer(reply_to, decision.reply, frames)
+    def _answer(
+        self,
+        reply_to: Any,
+        reply: Reply,
+        body: bytes | None = None,
+        visible_at: int = 0,
+        now_s: float = 0.0,
+    ) -> None:
+        """Answer when record number `visible_at` is durable: the newest that the reply reports."""
+        frames = encode(reply, body)
+        if isinstance(reply, MessageBatches):
+            first, last = reply.batches[0], reply.batches[-1]
+            self.counts.sent_messages += last.base + last.count - first.base
+            self.counts.sent_bytes += len(frames[-1])
+        elif isinstance(reply, Refusal):
+            self.counts.refusals[type(reply)] += 1
+        if visible_at <= self.state.durable_lsn:
+            self.outputs.append(Answer(reply_to, frames))
         else:
-            held = HeldAnswer(decision.visible_at, now_s, reply_to, decision.reply, frames)
-            self.backlog.answers.append(held)
+            self.held.append(HeldAnswer(visible_at, now_s, reply_to, reply, frames))
 
     def _completed(self, request: Ring | Status | Listeners, decision: Decision) -> Decision:
         """Add what the broker does not know."""
@@ -319,14 +364,19 @@ class Engine:
 
     def _apply(self, records: Sequence[Record]) -> None:
         applying.apply(self.state, records)
-        self.backlog.add(records, self.state.lsn)
+        size_bytes = 0
         for record in records:
+            size_bytes += ENTRY_BYTES + len(getattr(record, "body", b""))
+            self._is_urgent = self._is_urgent or record.urgent
             if isinstance(record, Expired):
                 self.waiting.has_changed(record.subscriber)
             elif isinstance(record, Administered):
                 self.waiting.has_changed(subscriber_of(record.action))
-        if self._setup.durability == "snapshot" and self.backlog.is_readable:
-            self._show(applying.committed(self.state, self.state.lsn))  # memory counts as durable
+        self._applied.extend(records)
+        self._unwritten.append((self.state.lsn, size_bytes))
+        self.unwritten_bytes += size_bytes
+        if self._setup.durability == "snapshot" and self.unwritten_bytes <= UNWRITTEN_BYTES_MAX:
+            self._show(self.state.lsn)  # memory counts as durable, while all can be read from it
 
     def offered(
         self, frames: Sequence[bytes], *, now_ns: int, key: str = ""
@@ -359,26 +409,28 @@ class Engine:
     def committed(self, lsn: int) -> None:
         """The store has every record up to `lsn`: release the replies that depend on them."""
         self._disk_hangs = False
-        self.backlog.written(lsn)
-        newest = applying.committed(self.state, lsn) if lsn > self.state.durable_lsn else ()
-        while self.state.administration.done:
-            self.outputs.append(Deed(self.state.administration.done.popleft()))
-        answers = self.backlog.answers
-        while answers and answers[0].visible_at <= self.state.durable_lsn:
-            held = answers.popleft()
-            self._answer(held.reply_to, held.reply, held.frames)
-        self._show(newest)
+        while self._unwritten and self._unwritten[0][0] <= lsn:
+            self.unwritten_bytes -= self._unwritten.popleft()[1]
+        self._show(lsn)
 
-    def _show(self, batches: Sequence[Appended]) -> None:
+    def _show(self, lsn: int) -> None:
+        """What depends on records up to `lsn` leaves, and their batches may be read."""
+        state = self.state
+        batches = applying.committed(state, lsn) if lsn > state.durable_lsn else ()
+        while state.administration.done:
+            self.outputs.append(Deed(state.administration.done.popleft()))
+        while self.held and self.held[0].visible_at <= state.durable_lsn:
+            held = self.held.popleft()
+            self.outputs.append(Answer(held.reply_to, held.frames))
         if batches:
             self.outputs.append(Visible(batches))
             for batch in batches:
-                log = self.state.topic_by_id[batch.topic_id]
+                log = state.topic_by_id[batch.topic_id]
                 if self.pushes.is_used:
                     self.pushes.take(log.topic, log.log, batch)
                 if self.waiting.of:
                     self.waiting.has_come(log.topic)
-                    for pattern in self.state.patterns.patterns_of(log.topic_id):
+                    for pattern in state.patterns.patterns_of(log.topic_id):
                         self.waiting.has_come(pattern)
 
     def failed(self, stored: StoredState, why: str, *, now_s: float) -> None:
@@ -396,7 +448,9 @@ class Engine:
         self.state.interest_version += version
         self.state.storage_full_until_s = now_s + self._setup.settings.storage_retry_s
         self.state.storage_full_why = why
-        self.backlog.discard()
+        self._applied, self._is_urgent = [], False
+        self._unwritten.clear()
+        self.unwritten_bytes = 0
         self._answer_all_held(broker.not_stored)
         self.waiting.end_all()
 
@@ -408,9 +462,9 @@ class Engine:
         self._disk_hangs = True
         self._answer_all_held(broker.not_yet)
 
-    def _answer_all_held(self, instead: Callable[[State, AnyReply], AnyReply]) -> None:
-        while self.backlog.answers:
-            held = self.backlog.answers.popleft()
+    def _answer_all_held(self, instead: Callable[[State, Reply], Reply]) -> None:
+        while self.held:
+            held = self.held.popleft()
             self._answer(held.reply_to, instead(self.state, held.reply))
 
     # Time.
@@ -423,8 +477,7 @@ class Engine:
         """
         if self.waiting.of:
             self.waiting.end(now_s)
-        answers = self.backlog.answers
-        if answers and now_s - answers[0].since_s > self._timing.disk_patience_s:
+        if self.held and now_s - self.held[0].since_s > self._timing.disk_patience_s:
             self._put_off()
         due = self._due(now_s, now_ns)
         if due:
@@ -432,7 +485,11 @@ class Engine:
         if self.state.groups_due:
             for topic in topics_due(self.state, now_s):
                 self.waiting.has_come(topic)
-        if self.backlog.is_lazy_due(now_s, self._timing.lazy_s):
+        if not self._applied:
+            self._flush_at_s = math.inf
+        elif self._flush_at_s == math.inf:
+            self._flush_at_s = now_s + self._timing.lazy_s
+        if now_s >= self._flush_at_s:
             self.flush()
         want = self.wanted.changes(self.state)
         if want is not None:
@@ -445,12 +502,12 @@ class Engine:
     def is_turn_due(self) -> bool:
         """Whether `end_turn` has anything to do."""
         pushes_are_due = self.pushes.is_used and self.pushes.is_turn_due
-        return self.backlog.is_urgent or bool(self.waiting.due) or pushes_are_due
+        return self._is_urgent or bool(self.waiting.due) or pushes_are_due
 
     def end_turn(self, *, now_s: float, now_ns: int) -> None:
         """End a turn of the loop: return work that a reply waits for, some pushes, some gets."""
-        if self.backlog.is_urgent:
-            self.outputs.append(self.backlog.work(self.state.lsn))
+        if self._is_urgent:
+            self.flush()
         if self.pushes.is_used:
             self.outputs.extend(self.pushes.turn())
         if self.waiting.due:
@@ -463,36 +520,17 @@ class Engine:
         request = get.request
         if isinstance(request, Take) and get.until_s == OVERTAKEN:
             # It must not be granted what its sender would never hear of.
-            nothing = Decision(Taken(**echo(self.state, request)), visible_at=self.state.lsn)
-            self._leave(nothing, get.reply_to, now_s)
+            nothing = Taken(**echo(self.state, request))
+            self._answer(get.reply_to, nothing, None, self.state.lsn, now_s)
             return
-        self.quotas.count_for(get.client, now_s)
+        self.quotas.count_for(get.client, "subscriber", now_s)
         decision = self._decide(request, b"", now_ns)
-        waits_on = isinstance(request, Take) and _is_empty(decision.reply)
+        waits_on = isinstance(request, Take) and decision.is_empty
         if not (waits_on and self.waiting.keep_again(get, now_s)):
-            self._leave(decision, get.reply_to, now_s)
+            self._answer(get.reply_to, decision.reply, decision.body, decision.visible_at, now_s)
 
     def flush(self) -> None:
         """Return all work, including the cursors that came with a GET."""
-        if self.backlog.applied:
-            self.outputs.append(self.backlog.work(self.state.lsn))
-
-    def _answer(self, reply_to: Any, reply: Reply, frames: list[bytes] | None = None) -> None:
-        """Answer now; the frames are those of the reply, if it was encoded before."""
-        frames = frames or encode(reply)
-        if isinstance(reply, MessageBatches):
-            first, last = reply.batches[0], reply.batches[-1]
-            self.counts.sent_messages += last.base + last.count - first.base
-            self.counts.sent_bytes += len(frames[-1])
-        elif isinstance(reply, Refusal):
-            self.counts.refusals[type(reply)] += 1
-        self.outputs.append(Answer(reply_to, frames))
-
-
-def _is_empty(reply: AnyReply) -> bool:
-    """Whether a reply says nothing but that there is nothing yet."""
-    if isinstance(reply, Taken):
-        return not (reply.grants or reply.refused or reply.letters or reply.lost)
-    if isinstance(reply, Fetched):
-        return not reply.topics
-    return isinstance(reply, NoMessagesYet)
+        if self._applied:
+            self.outputs.append(Work(self._applied, self.state.lsn))
+            self._applied, self._is_urgent = [], False

@@ -12,10 +12,9 @@ from reliable_pubsub.common.core.limits import HELD_REQUESTS_MAX, WAITING_GETS_M
 from reliable_pubsub.common.core.message_base import Promise
 from reliable_pubsub.common.core.status import ConnectionsStatus, IngressStatus, PushStatus
 
-from .backlog import UNWRITTEN_BYTES_MAX
 from .broker import VERBS
 from .counts import name_of
-from .engine import Engine
+from .engine import UNWRITTEN_BYTES_MAX, Engine
 from .survey import Survey
 
 BOUNDS: Final = (  # the values of the label `bound`
@@ -81,9 +80,8 @@ def figures_of(
     Args:
         now_s: monotonic clock.
     """
-    state, counts, backlog = engine.state, engine.counts, engine.backlog
+    state, counts, answers = engine.state, engine.counts, engine.held
     settings = state.settings
-    answers = backlog.answers
     shares = (
         len(state.topics) / settings.topics_max,
         len(state.sessions) / settings.clients_max,
@@ -95,7 +93,7 @@ def figures_of(
         survey.topic_publishers,
         survey.waiting_messages,
         len(answers) / HELD_REQUESTS_MAX,
-        backlog.unwritten_bytes / UNWRITTEN_BYTES_MAX,
+        engine.unwritten_bytes / UNWRITTEN_BYTES_MAX,
         len(engine.waiting) / WAITING_GETS_MAX,
         connections.used if isinstance(connections, ConnectionsStatus) else 0.0,
     )
@@ -112,7 +110,7 @@ def figures_of(
         held_answers=len(answers),
         oldest_answer_s=max(now_s - answers[0].since_s, 0.0) if answers else 0.0,
         queued_records=state.lsn - state.durable_lsn,
-        unwritten_bytes=backlog.unwritten_bytes,
+        unwritten_bytes=engine.unwritten_bytes,
         waiting_gets=len(engine.waiting),
         staged_bytes=state.staging.held_bytes,
         storage_full=state.is_storage_full,

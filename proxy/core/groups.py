@@ -208,10 +208,10 @@ def take(state: State, request: Take, _body: bytes, now_ns: int) -> Decision:
         lease_ms=change.lease_ms,
     )
     records = change.records()
-    body = change.reading.body
-    if not records:
-        return Decision(reply, (), visible_at, body)
-    return replace(decided(state, reply, *records), body=body)
+    if records:
+        visible_at = state.lsn + len(records)
+    is_empty = not (reply.grants or reply.refused or reply.letters or reply.lost)
+    return Decision(reply, records, visible_at, change.reading.body, is_empty)
 
 
 def settle(state: State, request: Settle, _body: bytes, now_ns: int) -> Decision:

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
+from reliable_pubsub.common.core.message_base import Reply
 from reliable_pubsub.relay.core.rights import Denial
 
 from .pushes import Down
@@ -19,6 +20,16 @@ class Answer(Struct, frozen=True, gc=False):
 
     reply_to: Any  # as passed to `Engine.receive`
     frames: list[bytes]
+
+
+class HeldAnswer(Struct, frozen=True):
+    """An answer that waits for the disk."""
+
+    visible_at: int  # number of the record that must be durable first
+    since_s: float
+    reply_to: Any
+    reply: Reply
+    frames: list[bytes]  # encoded while the disk is busy
 
 
 class Work(Struct, frozen=True):

@@ -282,7 +282,7 @@ class _Found:
             visible_at = state.lsn + len(self._records)
         reply = Fetched(**echo(state, self._request), topics=tuple(self._topics))
         body = b"".join(self._bodies) if self._bodies else None
-        return Decision(reply, tuple(self._records), visible_at, body)
+        return Decision(reply, tuple(self._records), visible_at, body, not self._topics)
 
     def _shown(self, log: TopicLog, asked: Get, reply: AnyReply | None) -> FetchedTopic:
         one = log.subscriptions[asked.client]

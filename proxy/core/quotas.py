@@ -29,7 +29,6 @@ from reliable_pubsub.common.core.transaction_messages import Commit
 from reliable_pubsub.relay.core.allowance import Bucket
 
 from .accounts import Account
-from .broker import belongs
 from .group_state import subscription_of_group
 from .records import (
     Charged,
@@ -116,6 +115,7 @@ class Quotas:
         """No key has anything."""
         self._running: dict[str, _Running] = {}  # by name: keys of one name share their quotas
         self.client: Client | None = None  # whose request is decided
+        self._role: Role = "publisher"
         self._now_s = 0.0
 
     def begin(self, state: State) -> None:
@@ -128,13 +128,14 @@ class Quotas:
                     one = (log.topic_id, subscription_of_group(name))
                     self._running.setdefault(key, _Running()).groups.add(one)
 
-    def count_for(self, client: Client | None, now_s: float) -> None:
+    def count_for(self, client: Client | None, role: Role, now_s: float) -> None:
         """Decisions count for this key from now on; None: for no key.
 
         Args:
+            role: of those who have asked.
             now_s: monotonic clock.
         """
-        self.client, self._now_s = client, now_s
+        self.client, self._role, self._now_s = client, role, now_s
 
     def uses(
         self, state: State, name: str, rights: Rights
@@ -165,7 +166,7 @@ class Quotas:
         full = _beyond_all(state, request, decision)
         if full is not None or client is None:
             return full or decision
-        role: Role = "publisher" if belongs(request, "publisher") else "subscriber"
+        role = self._role
         if client.rights.has_quotas:
             running = self._running.setdefault(client.name, _Running())
             refused = self._refused(state, request, decision, client, role, running)

@@ -57,7 +57,7 @@ def get(state: State, request: Get, _body: bytes, _now_ns: int) -> Decision:
     moved = cursor_moved(request, log, subscription, urgent=False, shown=shown)
     if moved and moved[0].takes:  # what is shown now must not come again after a crash
         visible_at = state.lsn + len(moved)
-    return Decision(reply, moved, visible_at, body)
+    return Decision(reply, moved, visible_at, body, isinstance(reply, NoMessagesYet))
 
 
 def ack(state: State, request: Ack, _body: bytes, _now_ns: int) -> Decision:

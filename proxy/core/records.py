@@ -374,3 +374,4 @@ class Decision(Struct, frozen=True, gc=False):
     records: tuple[Record, ...] = ()
     visible_at: int = 0  # the reply leaves once this record number is durable
     body: bytes | None = None
+    is_empty: bool = False  # there is nothing yet: a request that may wait for something is kept

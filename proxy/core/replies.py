@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from reliable_pubsub.common.core.answers import AnyReply, Limit, Malformed
-from reliable_pubsub.common.core.message_base import Request
+from reliable_pubsub.common.core.message_base import Reply, Request
 from reliable_pubsub.common.core.requests import AnyRequest
 from reliable_pubsub.relay.core.attendance import Excess
 
@@ -34,7 +34,7 @@ _LIMITED: Final[Mapping[SettingOfLimit, tuple[str, str]]] = {
 }
 
 
-def echo(state: State, request: Request | AnyReply) -> dict[str, Any]:
+def echo(state: State, request: Request | Reply) -> dict[str, Any]:
     """The fields that every reply repeats from its request (rule R1), and the boot name."""
     return {
         "client": request.client,

@@ -7,9 +7,10 @@ from typing import Any
 from msgspec import convert
 
 from reliable_pubsub.common.core.message_base import Reply, Role
+from reliable_pubsub.common.core.requests import Hello
 from reliable_pubsub.common.core.rights import NOTHING, Client, Rights
 from reliable_pubsub.common.core.wire import decode_reply, encode
-from reliable_pubsub.proxy.core.broker import belongs
+from reliable_pubsub.proxy.core.broker import ENDPOINTS
 from reliable_pubsub.relay.core.messages import Interest, Node
 from reliable_pubsub.relay.core.rights import Authority
 from reliable_pubsub.relay.core.wire import decode_node_reply
@@ -32,6 +33,12 @@ def authority(**said: Said | None) -> Authority:
             for name, one in names.items()
         }
     )
+
+
+def _endpoint_of(request: Any) -> Role:
+    if isinstance(request, Hello):
+        return request.role
+    return ENDPOINTS.get(type(request), "subscriber") or "subscriber"
 
 
 class GovernedProxy(MemoryProxy):
@@ -57,7 +64,7 @@ class GovernedProxy(MemoryProxy):
         """
         of_tree = isinstance(request, Interest | Node)
         if role is None:
-            role = "subscriber" if of_tree or belongs(request, "subscriber") else "publisher"
+            role = "subscriber" if of_tree else _endpoint_of(request)
         self.engine.receive(
             encode(request, body),
             over,

@@ -18,7 +18,6 @@ from reliable_pubsub.common.core.answers import (
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.errors import FencedError, LostError
 from reliable_pubsub.common.core.message_base import Start
-from reliable_pubsub.proxy.core.broker import decide
 from reliable_pubsub.proxy.core.records import Appended, CursorMoved
 from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.topic_log import Retention
@@ -34,6 +33,7 @@ from tests.fakes import (
     a_sub,
     an_ack,
     an_unsub,
+    decide,
     put_body,
     shown,
 )

@@ -27,7 +27,7 @@ from reliable_pubsub.common.core.limits import (
 )
 from reliable_pubsub.common.core.settings import OnBound
 from reliable_pubsub.common.core.wire import decode_request, encode
-from reliable_pubsub.proxy.core.broker import decide, due
+from reliable_pubsub.proxy.core.broker import due
 from reliable_pubsub.proxy.core.records import TopicCreated, Trimmed
 from reliable_pubsub.proxy.core.state import BrokerSettings, State
 from reliable_pubsub.proxy.core.stored import (
@@ -52,6 +52,7 @@ from tests.fakes import (
     a_sub,
     an_ack,
     as_stored,
+    decide,
     put_body,
     shown,
 )

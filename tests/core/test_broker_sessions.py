@@ -9,7 +9,6 @@ from reliable_pubsub.common.core.answers import Fenced, HelloAck, Malformed, Put
 from reliable_pubsub.common.core.message_base import GroupTerms
 from reliable_pubsub.common.core.requests import AnyRequest, Put
 from reliable_pubsub.common.core.status import Status, StatusReport
-from reliable_pubsub.proxy.core.broker import decide
 from reliable_pubsub.proxy.core.replies import malformed
 from tests.fakes import (
     LOG,
@@ -23,6 +22,7 @@ from tests.fakes import (
     a_sub,
     an_ack,
     an_unsub,
+    decide,
     put_body,
 )
 

@@ -15,7 +15,7 @@ from reliable_pubsub.common.core.message_base import Start, Terms
 from reliable_pubsub.common.core.requests import AnyRequest
 from reliable_pubsub.proxy.core import topic_log
 from reliable_pubsub.proxy.core.applying import apply, committed
-from reliable_pubsub.proxy.core.broker import decide, due
+from reliable_pubsub.proxy.core.broker import due
 from reliable_pubsub.proxy.core.lower_bounds import LowerBounds
 from reliable_pubsub.proxy.core.records import Appended
 from reliable_pubsub.proxy.core.state import BrokerSettings
@@ -32,6 +32,7 @@ from tests.fakes import (
     a_sub,
     an_ack,
     an_append,
+    decide,
     put_body,
 )
 

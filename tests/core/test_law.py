@@ -33,7 +33,7 @@ from reliable_pubsub.common.core.pattern_messages import Fetch, Match
 from reliable_pubsub.common.core.qos0_messages import Listeners, Ring
 from reliable_pubsub.common.core.requests import AnyRequest, Dead, Delivery
 from reliable_pubsub.common.core.status import Clients, Status, StatusReport
-from reliable_pubsub.proxy.core.broker import VERBS, decide
+from reliable_pubsub.proxy.core.broker import VERBS
 from reliable_pubsub.proxy.core.forgetting import session_forgotten
 from reliable_pubsub.proxy.core.state import BrokerSettings, Memory
 from reliable_pubsub.proxy.core.topic_log import Retention
@@ -53,6 +53,7 @@ from tests.fakes import (
     an_ack,
     an_action,
     an_unsub,
+    decide,
     put_body,
 )
 

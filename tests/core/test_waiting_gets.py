@@ -382,13 +382,13 @@ class TestHowMuchIsTaken:
     def test_stops_at_a_number_of_requests(self) -> None:
         proxy = a_broker()
         for sequence in range(1, HELD_REQUESTS_MAX + 1):
-            assert proxy.engine.backlog.takes_more("publisher")
+            assert proxy.engine.takes_more("publisher")
             proxy.decide(a_put(sequence), put_body(sequence))
 
-        assert not proxy.engine.backlog.takes_more("publisher")
-        assert proxy.engine.backlog.takes_more("subscriber")
+        assert not proxy.engine.takes_more("publisher")
+        assert proxy.engine.takes_more("subscriber")
         proxy.commit()
-        assert proxy.engine.backlog.takes_more("publisher")
+        assert proxy.engine.takes_more("publisher")
 
     def test_stops_at_a_number_of_bytes(self) -> None:
         proxy = a_broker()
@@ -396,8 +396,8 @@ class TestHowMuchIsTaken:
         for sequence in range(1, 18):
             proxy.decide(a_put(sequence, body=body), body)
 
-        assert not proxy.engine.backlog.takes_more("publisher")
-        assert proxy.engine.backlog.takes_more("subscriber")
+        assert not proxy.engine.takes_more("publisher")
+        assert proxy.engine.takes_more("subscriber")
 
     def test_begins_again_when_requests_are_put_off(self) -> None:
         proxy = a_broker()
@@ -406,7 +406,7 @@ class TestHowMuchIsTaken:
 
         proxy.engine.tick(now_s=2.0, now_ns=1)
 
-        assert proxy.engine.backlog.takes_more("publisher")
+        assert proxy.engine.takes_more("publisher")
 
 
 class TestTheProxyOfTheTests:

@@ -13,7 +13,6 @@ from reliable_pubsub.common.core.errors import DamagedError
 from reliable_pubsub.common.core.limits import KIB
 from reliable_pubsub.proxy.check import BadRange, Checked, check_store
 from reliable_pubsub.proxy.core.applying import apply, committed
-from reliable_pubsub.proxy.core.broker import decide
 from reliable_pubsub.proxy.core.records import Record, Subscribed, TransactionCommitted
 from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.proxy.log_reader import StoreReader
@@ -29,6 +28,7 @@ from tests.fakes import (
     a_setup,
     a_sub,
     an_append,
+    decide,
     put_body,
     shown,
 )
