@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import select
 import selectors
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -24,16 +25,17 @@ from msgspec import Struct
 from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.common.transport import sender_of
 from reliable_pubsub.relay.authentication import Authentication
-from reliable_pubsub.relay.core.attendance import Excess
 from reliable_pubsub.relay.entrance import Entrance
 from reliable_pubsub.relay.guard import guard_of
 from reliable_pubsub.relay.sockets import Context, end_context, listening
 
+from .core.engine import Engine
 from .ingress import Ingress
 from .push import Push
 from .server_settings import ServerSettings
 
 AUDIT_FILE: Final = "audit.jsonl"  # in the data directory, and older ones beside it
+REQUESTS_TURN_MAX: Final = 64  # of one endpoint that one turn of the loop takes
 PEER_ANSWERS_MAX: Final = 32  # kept for one connection that does not read
 LAST_ANSWERS_MS: Final = 200  # that a door which closes has for answers on their way
 POLLIN: Final = 1  # of epoll, and of ZeroMQ
@@ -45,8 +47,6 @@ class ReturnAddress(Struct, frozen=True, gc=False):
 
     door: FrontDoor
     envelope: tuple[bytes, ...]
-    key: str = ""  # public key of the connection, where keys are known
-    excess: Excess | None = None  # the connection is more than its key may have
 
     def answer(self, frames: Sequence[bytes]) -> None:
         """Send an answer; a peer that has left, or does not read, loses it."""
@@ -89,22 +89,42 @@ class FrontDoor:
         self.connections, self.endpoint = listener.connections, listener.endpoint
         self.send = sender_of(self.socket)
 
-    def take(self) -> tuple[ReturnAddress, list[bytes]] | None:
-        """The next request; None if it gets no answer, or is so long that more of it follows.
+    def turn(self, engine: Engine, carry_out: Callable[[], None]) -> bool:
+        """Take what has come, at most REQUESTS_TURN_MAX; the rest waits for the next turn.
 
-        Raises:
-            zmq.Again: there is none.
+        Args:
+            carry_out: called after a request that has outputs, so that what waits for nothing
+                leaves at once.
+
+        Returns:
+            Whether to look for more; False: not before less waits for the disk.
         """
-        received = self.connections.take()
-        if received is None or received.key is None:
-            return None  # more of it follows; or the key of its connection was revoked
-        frames = received.frames
-        try:
-            begin = frames.index(b"", 1) + 1  # after the name that the ROUTER gave its peer
-        except ValueError:
-            return None  # no delimiter, so there is no return address
-        reply_to = ReturnAddress(self, tuple(frames[:begin]), received.key, received.excess)
-        return reply_to, frames[begin:]
+        for _ in range(REQUESTS_TURN_MAX):
+            if not engine.takes_more(self.role):
+                return False
+            try:
+                received = self.connections.take()
+            except zmq.Again:
+                break
+            # None: more of it follows. Without a delimiter there is no return address, and none is
+            # answered whose key was revoked.
+            if received is not None and received.key is not None and b"" in received.frames[1:]:
+                frames, key, excess = received.frames, received.key, received.excess
+                begin = frames.index(b"", 1) + 1  # after the name that the ROUTER gave its peer
+                engine.receive(
+                    frames[begin:],
+                    ReturnAddress(self, tuple(frames[:begin])),
+                    role=self.role,
+                    now_s=time.monotonic(),
+                    now_ns=time.time_ns(),
+                    key=key,
+                    excess=excess,
+                )
+                if engine.outputs:
+                    carry_out()
+            if not int(self.socket.getsockopt(zmq.EVENTS)) & POLLIN:
+                break
+        return True
 
     def close(self) -> None:
         """Unbind."""
@@ -165,7 +185,11 @@ class SocketPoll:
         A socket whose descriptor woke may have nothing to be taken.
         """
         woken = False
-        ready = {one for one in self.look_at if one is self._unasked or is_readable(one)}
+        ready = {
+            one
+            for one in self.look_at
+            if one is self._unasked or int(one.getsockopt(zmq.EVENTS)) & POLLIN
+        }
         self.look_at.clear()
         for descriptor, _ in self._epoll.poll(0 if ready else timeout_s):
             if descriptor == self._wake_descriptor:
@@ -177,11 +201,6 @@ class SocketPoll:
     def close(self) -> None:
         """Stop watching."""
         self._epoll.close()
-
-
-def is_readable(socket: zmq.Socket[bytes]) -> bool:
-    """Whether there is a message to be taken."""
-    return bool(int(socket.getsockopt(zmq.EVENTS)) & POLLIN)
 
 
 class Endpoints:

@@ -65,15 +65,19 @@ class Ingress:
         for prefix in want.removed:
             self.socket.send(b"\0" + prefix)
 
-    def turn(self, engine: Engine) -> None:
-        """Take at most TURN_MAX batches; the rest waits for the next turn."""
+    def turn(self, engine: Engine) -> bool:
+        """Take at most TURN_MAX batches; the rest waits for the next turn.
+
+        Returns:
+            Whether to look for more.
+        """
         for _ in range(TURN_MAX):
             try:
                 received = self.connections.take()
             except zmq.Again:
-                return
+                break
             if received is None:
-                return
+                break
             if received.excess is not None:
                 self._counts["refused"] += 1
                 continue
@@ -84,6 +88,7 @@ class Ingress:
             self._counts[became or "refused"] += 1
             if became is None and received.connection is not None:
                 self.connections.cut(received.connection)
+        return True
 
     def close(self) -> None:
         """Unbind."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from typing import Final
 
@@ -26,7 +26,7 @@ from .core.pushes import Down
 from .core.qos0_interest import Want
 from .core.state import BrokerSettings, Setup
 from .core.storage import StorageFullError
-from .front_door import Endpoints, FrontDoor, is_readable
+from .front_door import Endpoints
 from .log_reader import StoreReader
 from .observation import Observation
 from .server_settings import ServerSettings, opened_store
@@ -36,7 +36,6 @@ from .wal_check import LogDamage
 
 TICK_S: Final = 0.1
 HANGS_S: Final = 1.0  # that a commit under way has to end after an error
-REQUESTS_TURN_MAX: Final = 64  # of one endpoint that one turn of the loop takes
 
 
 class Server:
@@ -104,7 +103,7 @@ class Server:
         topics = self.engine.state.topics.values()
         self._journal = ProxyJournal(self._recorder, [(log.topic_id, log.topic) for log in topics])
         self._errors: list[BaseException] = []  # of either thread
-        self._stopped: set[FrontDoor] = set()  # not read, because too much waits for the disk
+        self._stopped: set[zmq.Socket[bytes]] = set()  # not read: too much waits for the disk
         self._tick_at_s = 0.0
         self._reloads: SimpleQueue[tuple[BrokerSettings, SimpleQueue[None]]] = SimpleQueue()
         self._stopping = False
@@ -195,106 +194,71 @@ class Server:
 
     def _run_loop(self) -> bool:
         """Take turns; return True at the end, False when the other thread runs the loop now."""
+        engine = self.engine
         while not self._stopping:
-            ready = self._wait()
-            for socket in ready:
-                door = self.endpoints.door_of.get(socket)
-                if door is not None:
-                    self._take_requests(door)
-                else:
-                    self._take_pushes(socket)
+            wait_s = TICK_S
+            if engine.is_turn_due or self.observation.asked:
+                wait_s = 0.0
+            elif engine.waiting.of:
+                wait_s = min(TICK_S, max(engine.waiting.ends_at_s - time.monotonic(), 0.0))
+            is_woken, ready = self.endpoints.poll.wait(wait_s)
+            if is_woken:
+                self._take_from_threads()
+            self._take(ready)
             now_s, now_ns = time.monotonic(), time.time_ns()
-            if not ready and self.engine.waiting.of:  # else at the tick at the latest
-                self.engine.waiting.end(now_s)
-            self._end_turn(now_s, now_ns)
+            if not ready and engine.waiting.of:  # else at the tick at the latest
+                engine.waiting.end(now_s)
+            if engine.is_turn_due:
+                engine.end_turn(now_s=now_s, now_ns=now_ns)
+                self._carry_out()
+            if self.observation.asked:
+                self.observation.turn(engine, now_s, now_ns)
             if now_s >= self._tick_at_s:
                 self._tick(now_s, now_ns)
             if self._committer.submitted and not self._committer.commit():
                 return False
             if self._committer.outcomes:
                 self._take_outcomes()
-            if self.engine.waiting.due:  # what has just become durable is what they wait for
-                self._end_turn(now_s, now_ns)
+            if engine.waiting.due:  # what has just become durable is what they wait for
+                engine.end_turn(now_s=now_s, now_ns=now_ns)
+                self._carry_out()
         self._finish()
         return True
 
-    def _wait(self) -> set[zmq.Socket[bytes]]:
-        """Wait until something comes or is due; take what another thread left.
+    def _take(self, ready: Iterable[zmq.Socket[bytes]]) -> None:
+        """Take what has come to these sockets, and note where there may be more."""
+        engine, endpoints = self.engine, self.endpoints
+        look_at = endpoints.poll.look_at
+        if endpoints.push.pushes.is_used:
+            endpoints.push.new_turn()
+        for socket in ready:
+            if (door := endpoints.door_of.get(socket)) is not None:
+                is_more = door.turn(engine, self._carry_out)
+                if not is_more:
+                    self._stopped.add(socket)
+            elif socket is endpoints.push.socket:
+                is_more = endpoints.push.listen()
+            else:
+                is_more = endpoints.ingress.turn(engine)
+                self._carry_out()
+            if is_more:
+                look_at.add(socket)
 
-        Returns:
-            The sockets to serve.
-        """
-        wait_s = TICK_S
-        if self.engine.is_turn_due or self.observation.asked:
-            wait_s = 0.0
-        elif self.engine.waiting.of:
-            wait_s = min(TICK_S, max(self.engine.waiting.ends_at_s - time.monotonic(), 0.0))
-        is_woken, ready = self.endpoints.poll.wait(wait_s)
-        if self.endpoints.push.pushes.is_used:
-            self.endpoints.push.new_turn()
-        if is_woken:
-            self._wake_up.heard()
-            self._take_outcomes()
-            while not self._reloads.empty():
-                broker, taken = self._reloads.get()
-                self.engine.reconfigure(broker)
-                taken.put(None)
-        return ready
-
-    def _take_requests(self, door: FrontDoor) -> None:
-        """Take what has come, up to a bound; answers that wait for nothing leave at once."""
-        for _ in range(REQUESTS_TURN_MAX):
-            if not self.engine.takes_more(door.role):
-                self._stopped.add(door)
-                return
-            try:
-                taken = door.take()
-            except zmq.Again:
-                return
-            if taken is not None:
-                reply_to, frames = taken
-                now_s, now_ns = time.monotonic(), time.time_ns()
-                self.engine.receive(
-                    frames,
-                    reply_to,
-                    role=door.role,
-                    now_s=now_s,
-                    now_ns=now_ns,
-                    key=reply_to.key,
-                    excess=reply_to.excess,
-                )
-                if self.engine.outputs:
-                    self._carry_out()
-            if not is_readable(door.socket):
-                return
-        self.endpoints.poll.look_at.add(door.socket)
-
-    def _take_pushes(self, socket: zmq.Socket[bytes]) -> None:
-        """Take messages at QoS 0, or what peers of the push socket want; up to a bound."""
-        if socket is self.endpoints.ingress.socket:
-            self.endpoints.ingress.turn(self.engine)
-            self._carry_out()
-        elif not self.endpoints.push.listen():
-            return
-        self.endpoints.poll.look_at.add(socket)
-
-    def _end_turn(self, now_s: float, now_ns: int) -> None:
-        self.engine.end_turn(now_s=now_s, now_ns=now_ns)
-        if self.engine.outputs:
-            self._carry_out()
-        if self._stopped:
-            takes_more = self.engine.takes_more
-            again = {door for door in self._stopped if takes_more(door.role)}
-            self._stopped -= again
-            self.endpoints.poll.look_at.update(door.socket for door in again)
-        if self.observation.asked:
-            self.observation.turn(self.engine, now_s, now_ns)
+    def _take_from_threads(self) -> None:
+        """Take what other threads have left."""
+        self._wake_up.heard()
+        self._take_outcomes()
+        while not self._reloads.empty():
+            broker, taken = self._reloads.get()
+            self.engine.reconfigure(broker)
+            taken.put(None)
 
     def _finish(self) -> None:
         """Make durable what was taken, and answer the GETs that wait: their clients ask again."""
         self.engine.waiting.end_all()
         while self.engine.is_turn_due:
-            self._end_turn(time.monotonic(), time.time_ns())
+            self.engine.end_turn(now_s=time.monotonic(), now_ns=time.time_ns())
+            self._carry_out()
         self.engine.flush()
         self._carry_out()
         self._committer.close()
@@ -343,6 +307,9 @@ class Server:
                 self.engine.committed(outcome.lsn)
         if self.engine.outputs:
             self._carry_out()
+        if self._stopped:  # there may be room again
+            self.endpoints.poll.look_at |= self._stopped
+            self._stopped.clear()
 
     def _commit_failed(self, error: Exception) -> None:
         """A full disk: go back to what is durable. Anything else ends the process."""
@@ -372,6 +339,9 @@ class Server:
         push.expire(now_s)
         self.engine.tick(now_s=now_s, now_ns=now_ns)
         self._carry_out()
+        if self._stopped:  # answers that waited may have been replaced by BUSY
+            self.endpoints.poll.look_at |= self._stopped
+            self._stopped.clear()
         self.observation.beat(now_s, self.engine.state)
 
     def _look_at_log(self) -> None:

@@ -12,11 +12,11 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import get_args
+from typing import Any, cast, get_args
 
 import pytest
 import zmq
@@ -36,7 +36,8 @@ from reliable_pubsub.common.core.status import Status
 from reliable_pubsub.common.core.wire import encode
 from reliable_pubsub.common.system import IS_LINUX
 from reliable_pubsub.lab.child_process import ChildProcess
-from reliable_pubsub.proxy.front_door import FrontDoor
+from reliable_pubsub.proxy.core.engine import Engine
+from reliable_pubsub.proxy.front_door import FrontDoor, ReturnAddress
 from reliable_pubsub.relay import guard as guard_module
 from reliable_pubsub.relay import sockets
 from reliable_pubsub.relay.connections import kernel_counts
@@ -200,6 +201,18 @@ SILENT = {
 }
 
 
+class Talkative:
+    """In the place of an engine: answers at length whatever is asked."""
+
+    outputs = ()
+
+    def takes_more(self, role: Role) -> bool:
+        return True
+
+    def receive(self, frames: Sequence[bytes], reply_to: ReturnAddress, **facts: Any) -> None:
+        reply_to.answer([b"x" * 500_000])
+
+
 @pytest.fixture
 def idle_door() -> Iterator[FrontDoor]:
     """A front door whose requests no loop takes."""
@@ -219,10 +232,7 @@ def door() -> Iterator[FrontDoor]:
         def answer() -> None:
             while not ending.is_set():
                 if door.socket.poll(20):
-                    with suppress(zmq.Again):
-                        taken = door.take()
-                        if taken is not None:
-                            taken[0].answer([b"x" * 500_000])
+                    door.turn(cast(Engine, Talkative()), lambda: None)
 
         thread = threading.Thread(target=answer)
         thread.start()
