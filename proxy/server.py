@@ -35,6 +35,7 @@ from .stored_state import read_state, reading
 from .wal_check import LogDamage
 
 TICK_S: Final = 0.1
+SPACE_S: Final = 10.0  # without a failed write, until a disk that was full counts as one with space
 HANGS_S: Final = 1.0  # that a commit under way has to end after an error
 
 
@@ -66,6 +67,7 @@ class Server:
         self._settings = settings
         self._warn = warn
         self._log_is_held = False
+        self._full_at_s: float | None = None  # when a write last found the disk full
         self._recorder = recorder or Recorder()
         self._boot = secrets.token_hex(8)
         self._wake_up = WakeUp()
@@ -320,6 +322,12 @@ class Server:
             if self._settings.durability == "snapshot"
             else self.engine.state.durable_segments()
         )
+        if self._full_at_s is None:
+            self._warn(
+                f"warning: {error.why} ({error}): puts are refused (STORAGE_FULL) until it takes "
+                "them, and gets go on. What was acknowledged is stored"
+            )
+        self._full_at_s = time.monotonic()
         self._reader.clear()
         with reading():
             stored = read_state(self._state_connection, segments)
@@ -331,6 +339,7 @@ class Server:
         """Do what is due by time."""
         self._tick_at_s = now_s + TICK_S / 2
         self._look_at_log()
+        self._look_at_disk(now_s)
         authentication, push = self.endpoints.authentication, self.endpoints.push
         if changed := authentication.look(now_s):
             self.engine.govern(authentication.authority)
@@ -355,6 +364,13 @@ class Server:
                 "until then"
             )
         self._log_is_held = is_held
+
+    def _look_at_disk(self, now_s: float) -> None:
+        """Tell that the disk takes writes again, when none has failed for SPACE_S."""
+        writes = self.engine.state.durable_lsn > 0  # the state was made when the last one failed
+        if self._full_at_s is not None and writes and now_s >= self._full_at_s + SPACE_S:
+            self._full_at_s = None
+            self._warn("the store takes writes again: puts go on")
 
     def _close(self) -> None:
         """Close everything; clients retry requests that were not answered."""

@@ -59,7 +59,7 @@ def server(store: GatedStore, tmp_path: Path, service: Service) -> Iterator[None
     opened: SimpleQueue[Server] = SimpleQueue()
 
     def run() -> None:
-        server = Server(settings)
+        server = Server(settings, warn=store.warnings.append)
         opened.put(server)
         server.run()
 

@@ -22,6 +22,7 @@ class GatedStore:
         self.gate.set()
         self.reached = threading.Event()
         self.is_full = False
+        self.warnings: list[str] = []  # of the proxy
         commit = Store.commit
 
         def gated(store: Store, records: Sequence[Record]) -> None:

@@ -9,13 +9,14 @@ from contextlib import ExitStack
 import pytest
 import zmq
 
-from reliable_pubsub import Earliest, RetryPolicy
+from reliable_pubsub import Earliest, Publisher, RetryPolicy, TryLaterError
 from reliable_pubsub.common.core.answers import AnyReply, Busy, Duplicate, HelloAck, PutAck, SubAck
 from reliable_pubsub.common.core.message_base import Reply, Request
 from reliable_pubsub.common.core.requests import Ack, Hello
 from reliable_pubsub.common.core.status import CommitterStatus, Status, StatusReport
 from reliable_pubsub.common.core.wire import decode_reply, encode
 from reliable_pubsub.proxy import committer
+from reliable_pubsub.proxy import server as proxy_server
 from tests.fakes import a_hello, a_put, a_sub, put_body
 
 from .gated_store import GatedStore
@@ -142,3 +143,31 @@ class TestWhileTheDiskDoesNotAnswer:
         report = service.status().committer
         assert isinstance(report, CommitterStatus)
         assert report.queued_records == 2  # the topic and its first batch
+
+
+@pytest.mark.usefixtures("server")
+def test_a_full_disk_is_told_in_the_log_once_and_so_is_its_end(
+    store: GatedStore, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxy_server, "SPACE_S", 0.0)
+    with service.open_publisher("p", retry=AT_ONCE) as publisher:
+        publisher.put("t", b"1")
+        store.is_full = True
+        for _ in range(3):
+            with pytest.raises(TryLaterError):
+                publisher.put("t", b"2")
+        told = list(store.warnings)
+        store.is_full = False
+        eventually(lambda: settled(publisher), "space for the message in doubt")
+        eventually(lambda: len(store.warnings) > 1, "word of the space")
+
+    assert len(told) == 1
+    assert "puts are refused" in told[0]
+    assert "puts go on" in store.warnings[1]
+
+
+def settled(publisher: Publisher) -> bool:
+    try:
+        return publisher.resume() is not None
+    except TryLaterError:
+        return False
