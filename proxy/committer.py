@@ -37,21 +37,6 @@ COMMIT_BOUNDS_S: Final = (
 )
 
 
-class Durations:
-    """How long something took, counted below fixed bounds. It has one writer at a time."""
-
-    def __init__(self, bounds_s: Sequence[float] = COMMIT_BOUNDS_S) -> None:
-        """Nothing was observed."""
-        self.bounds_s = bounds_s
-        self.counts = [0] * (len(bounds_s) + 1)  # each up to its bound; the last one: above all
-        self.sum_s = 0.0
-
-    def observe(self, duration_s: float) -> None:
-        """Something took so long."""
-        self.counts[bisect_left(self.bounds_s, duration_s)] += 1
-        self.sum_s += duration_s
-
-
 class Committed(Struct, frozen=True, gc=False):
     """Everything up to `lsn` is durable."""
 
@@ -102,7 +87,9 @@ class Committer:
         self.commits = 0
         self.records = 0
         self.last_commit_s = 0.0
-        self.durations = Durations()  # one commit runs at a time, in either thread
+        # Commits by what they took, each up to one of COMMIT_BOUNDS_S; the last: above all.
+        self.by_duration = [0] * (len(COMMIT_BOUNDS_S) + 1)
+        self.commits_s = 0.0  # that all of them took
         # The loop's own commit, and who looks whether it ends.
         self._lock = threading.Lock()  # of the next two, at the end of that commit
         self._begun_s: float | None = None
@@ -236,7 +223,8 @@ class Committer:
             self.outcomes.append(Failed(error))
             return
         self.last_commit_s = time.perf_counter() - begin_s
-        self.durations.observe(self.last_commit_s)
+        self.by_duration[bisect_left(COMMIT_BOUNDS_S, self.last_commit_s)] += 1
+        self.commits_s += self.last_commit_s
         self.commits += 1
         self.records += len(records)
         self.outcomes.append(Committed(lsn))

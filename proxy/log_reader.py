@@ -67,7 +67,7 @@ class StoreReader:
         """The cached batches from one that begins exactly at `offset`."""
         while batch := self._cache.get((topic_id, offset)):
             yield batch, batch.body
-            offset = batch.end
+            offset = batch.base + batch.count
 
     def _stored(self, topic_id: int, offset: int) -> Generator[tuple[Appended, bytes]]:
         """The stored batches from the one that holds `offset`, as far as there is no hole."""

@@ -15,7 +15,7 @@ from reliable_pubsub.common.metrics_server import Pages
 from reliable_pubsub.common.notify import ServiceManager
 from reliable_pubsub.common.scrapes import Scrapes
 
-from .committer import Committer
+from .committer import COMMIT_BOUNDS_S, Committer
 from .core.engine import Engine
 from .core.figures import Figures, Histogram, figures_of
 from .core.state import State
@@ -70,13 +70,13 @@ class Observation:
         self._spent_s += time.perf_counter() - begun_s
 
     def _figures(self, engine: Engine, survey: Survey, now_s: float) -> Figures:
-        durations = self._committer.durations
+        committer = self._committer
         return figures_of(
             engine,
             survey,
             now_s=now_s,
-            commits=Histogram(tuple(durations.bounds_s), tuple(durations.counts), durations.sum_s),
-            committed_records=self._committer.records,
+            commits=Histogram(COMMIT_BOUNDS_S, tuple(committer.by_duration), committer.commits_s),
+            committed_records=committer.records,
             log_held_bytes=self._store.log_held_bytes,
             log_bytes_max=LOG_BYTES_MAX,
             push=self._endpoints.push.pushes.status(),

@@ -74,7 +74,7 @@ def number_again(
     state: State, offered: OfferFrames, *, is_wanted: bool, now_ns: int
 ) -> BatchHeader | Literal["refused", "unwanted"]:
     """A batch in a ring has the place for its number."""
-    offer = replace(offered.offer, first_sequence=state.rings.end(offered.topic) + 1)
+    offer = replace(offered.offer, first_sequence=state.rings.ends.get(offered.topic, 0) + 1)
     return take_offer(state, replace(offered, offer=offer), is_wanted=is_wanted, now_ns=now_ns)
 
 

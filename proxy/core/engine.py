@@ -304,7 +304,7 @@ class Engine:
         if not isinstance(request, _WAITING) or not request.wait_ms:
             return False
         most_s = longest_wait_s(self.state, request.client)
-        ring_end = 0 if isinstance(request, Fetch) else self.state.rings.end(request.topic)
+        ring_end = 0 if isinstance(request, Fetch) else self.state.rings.ends.get(request.topic, 0)
         return self.waiting.keep(
             request,
             reply_to,

@@ -294,7 +294,7 @@ class _Found:
             one.shown,
             reply.batches if isinstance(reply, MessageBatches) else (),
             log.durable_end,
-            self._state.rings.end(log.topic),
+            self._state.rings.ends.get(log.topic, 0),
             None if one.terms == self._terms else one.terms,
         )
 

@@ -27,16 +27,12 @@ class Read(Struct, frozen=True):
 
 
 class _Ring:
-    __slots__ = ("batches", "end", "size_bytes")
+    __slots__ = ("batches", "first", "size_bytes")
 
     def __init__(self) -> None:
         self.batches: deque[tuple[BatchHeader, bytes]] = deque()
-        self.end = 0
+        self.first = 0  # held place; without batches the next one
         self.size_bytes = 0
-
-    @property
-    def first(self) -> int:
-        return self.batches[0][0].base if self.batches else self.end
 
 
 class _Lost(Struct):
@@ -58,6 +54,7 @@ class Rings:
         self._bytes_max = bytes_max
         self._total_bytes_max = total_bytes_max
         self._rings: dict[str, _Ring] = {}
+        self.ends: dict[str, int] = {}  # by topic: the next place, once something was put
         self._order: deque[tuple[str, int]] = deque()  # topic and base, by age
         self._lost: dict[tuple[str, str], _Lost] = {}  # by topic and subscriber
         self.size_bytes = 0
@@ -75,10 +72,9 @@ class Rings:
     ) -> BatchHeader:
         """Add a batch to its ring; return its header, whose base is its place."""
         ring = self._rings.setdefault(topic, _Ring())
-        header = BatchHeader(
-            ring.end, count, publisher, first_sequence, now_ns, crc, len(body), qos=0
-        )
-        ring.end += count
+        place = self.ends.get(topic, 0)
+        header = BatchHeader(place, count, publisher, first_sequence, now_ns, crc, len(body), qos=0)
+        self.ends[topic] = place + count
         ring.batches.append((header, body))
         ring.size_bytes += len(body) + ENTRY_BYTES
         self.size_bytes += len(body) + ENTRY_BYTES
@@ -94,19 +90,10 @@ class Rings:
         return header
 
     def _drop(self, ring: _Ring) -> None:
-        _, body = ring.batches.popleft()
+        header, body = ring.batches.popleft()
+        ring.first = header.base + header.count
         ring.size_bytes -= len(body) + ENTRY_BYTES
         self.size_bytes -= len(body) + ENTRY_BYTES
-
-    def end(self, topic: str) -> int:
-        """The next place of a topic."""
-        ring = self._rings.get(topic)
-        return ring.end if ring else 0
-
-    def hint(self, topic: str) -> int | UnsetType:
-        """The next place, for the answer to a GET; unset if nothing was put at QoS 0."""
-        ring = self._rings.get(topic)
-        return ring.end if ring else UNSET
 
     def read(self, topic: str, place: int, *, messages_max: int, bytes_max: int) -> Read:
         """Whole batches from a place; the first batch may begin below it.
@@ -124,7 +111,7 @@ class Rings:
             tuple(header for header, _ in found),
             b"".join(body for _, body in found),
             max(place, ring.first),
-            ring.end,
+            self.ends[topic],
         )
 
     # For operators.
@@ -152,4 +139,5 @@ class Rings:
         ring = self._rings.get(topic)
         if ring is None:
             return UNSET
-        return RingStatus(end=ring.end, held=ring.end - ring.first, held_bytes=ring.size_bytes)
+        end = self.ends[topic]
+        return RingStatus(end=end, held=end - ring.first, held_bytes=ring.size_bytes)

@@ -111,25 +111,21 @@ def statements(records: Sequence[Record], topics: dict[int, tuple[str, str]]) ->
     writes = _Writes(topics)
     for record in records:
         _WRITES[type(record)](writes, record)
-    found = _insert("INSERT INTO batch VALUES", writes.batches)
+    inserts = [("INSERT INTO batch VALUES", writes.batches)]
     for table, rows in writes.rows.items():
         kept = [(*row, row_crc(*row)) for row in rows.values() if row is not None]
-        found += _insert(f"REPLACE INTO {table} VALUES", kept)
+        inserts.append((f"REPLACE INTO {table} VALUES", kept))
         if len(kept) < len(rows):
             is_it = " AND ".join([f"{column} = ?" for column in _KEYS[table]])
             removed = (key for key, row in rows.items() if row is None)
-            found += [(f"DELETE FROM {table} WHERE {is_it}", key) for key in removed]
-    return found + writes.last
-
-
-def _insert(statement: str, rows: Sequence[Row]) -> list[Statement]:
-    """Write rows, several at once."""
+            writes.last += [(f"DELETE FROM {table} WHERE {is_it}", key) for key in removed]
     found: list[Statement] = []
-    for first in range(0, len(rows), ROWS_PER_STATEMENT):
-        some = rows[first : first + ROWS_PER_STATEMENT]
-        sql = _with_places(statement, len(some[0]), len(some))
-        found.append((sql, some[0] if len(some) == 1 else tuple(chain(*some))))
-    return found
+    for statement, kept in inserts:
+        for first in range(0, len(kept), ROWS_PER_STATEMENT):
+            some = kept[first : first + ROWS_PER_STATEMENT]
+            sql = _with_places(statement, len(some[0]), len(some))
+            found.append((sql, some[0] if len(some) == 1 else tuple(chain(*some))))
+    return found + writes.last
 
 
 @cache
@@ -251,8 +247,8 @@ def _add_transaction(writes: _Writes, one: TransactionCommitted) -> None:
 def _add_action(writes: _Writes, one: Administered) -> None:
     """An operator's action; the oldest that is kept goes."""
     values = (_encode(one.action), _encode(one.effect))
-    row: Row = (one.number, one.nonce, one.at_ns, one.who, one.client, *values)
-    writes.last += _insert("INSERT INTO admin_action VALUES", [(*row, row_crc(*row))])
+    row = (one.number, one.nonce, one.at_ns, one.who, one.client, *values)
+    writes.rows["admin_action"][one.number,] = row
     old = (one.number - ACTIONS_KEPT,)
     writes.last.append(("DELETE FROM admin_action WHERE number <= ?", old))
     match one.action:

@@ -145,7 +145,7 @@ def _sub_ack(
         witness_ns=witness_ns(state, log, subscription.cursor),
         terms=subscription.terms,
         shown=subscription.shown,
-        ring=state.rings.end(request.topic),
+        ring=state.rings.ends.get(request.topic, 0),
         moved=True if subscription.moved else UNSET,
     )
 

@@ -49,7 +49,7 @@ class TestARing:
         rings = rings_for()
 
         assert [add(rings, count=2), add(rings), add(rings, topic="u"), add(rings)] == [0, 2, 0, 3]
-        assert (rings.end("t"), rings.end("u"), rings.end("v")) == (4, 1, 0)
+        assert (rings.ends.get("t", 0), rings.ends.get("u", 0), rings.ends.get("v", 0)) == (4, 1, 0)
 
     def test_shows_whole_batches_from_a_place_on(self) -> None:
         rings = rings_for()
@@ -166,13 +166,13 @@ class TestAnOffer:
         state = a_broker().state
 
         assert take_offer(state, offer, is_wanted=True, now_ns=9) == "refused"
-        assert state.rings.end("t") == 0
+        assert state.rings.ends.get("t", 0) == 0
 
     def test_that_nobody_wants_takes_no_room(self) -> None:
         state = a_broker().state
 
         assert take_offer(state, an_offer(), is_wanted=False, now_ns=9) == "unwanted"
-        assert state.rings.end("t") == 0
+        assert state.rings.ends.get("t", 0) == 0
 
 
 class TestAReader:

@@ -141,7 +141,7 @@ def below(context: sockets.Context) -> Iterator[Below]:
     below.fan_out.close()
 
 
-def until_ended(peer: Raw, turn: Callable[[], None], says: bytes = b"") -> None:
+def until_ended(peer: Raw, turn: Callable[[], object], says: bytes = b"") -> None:
     def ended() -> bool:
         turn()
         if says:

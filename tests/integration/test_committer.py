@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 
 from reliable_pubsub.proxy import committer as committer_module
-from reliable_pubsub.proxy.committer import Committed, Committer, Durations, Failed
+from reliable_pubsub.proxy.committer import Committed, Committer, Failed
 from reliable_pubsub.proxy.core.outputs import Work
 from reliable_pubsub.proxy.core.records import Record
 from reliable_pubsub.proxy.push import EndpointSettings
@@ -159,10 +159,15 @@ def test_what_an_earlier_commit_made_durable_is_answered_before_a_failure_ends_t
 
 
 def test_durations_of_commits_are_counted_up_to_their_bound_inclusive() -> None:
-    durations = Durations((0.1, 1.0))
+    committer = Committer(Mock(), wake=Mock())
+    for taken_s in (0.0625, 0.125, 0.5, 16.0):
+        with (
+            patch.object(committer_module, "COMMIT_BOUNDS_S", (0.125, 1.0)),
+            patch("time.perf_counter", side_effect=(0.0, taken_s)),
+        ):
+            committer.submitted.append(Work([an_append(0)], 1))
+            committer.last_commit_s = 0.0  # so that it commits by itself
+            committer.commit()
 
-    for taken_s in (0.05, 0.1, 0.5, 7.0):
-        durations.observe(taken_s)
-
-    assert durations.counts == [2, 1, 1]
-    assert durations.sum_s == 7.65
+    assert committer.by_duration[:3] == [2, 1, 1]
+    assert committer.commits_s == 16.6875
