@@ -108,10 +108,10 @@ FAULTS: Final[Mapping[str, Variant]] = {
     ),
     "acks before inbox is durable": Variant(subscriber=clients.AcknowledgesBeforeInbox),
     "asks before it writes": Variant(
-        subscriber=clients.with_parts(session=clients.AsksBeforeItWrites)
+        subscriber=clients.with_parts(inbox=clients.AsksBeforeItWrites)
     ),
     "a get writes once": Variant(
-        subscriber=clients.with_parts(session=clients.WritesOnceForAGet, requests=clients.MarksGets)
+        subscriber=clients.with_parts(inbox=clients.WritesOnceForAGet, requests=clients.MarksGets)
     ),
     "output apart from cursor": Variant(subscriber=clients.OutputAndCursorApart),
     "redelivery not marked": Variant(
@@ -122,14 +122,10 @@ FAULTS: Final[Mapping[str, Variant]] = {
     ),
     "in hand before it is given": Variant(subscriber=clients.HandsOverBeforeItReturns),
     "older offsets taken": Variant(
-        subscriber=clients.with_parts(
-            fetching=clients.TakesOlderOffsets, dead_letters=clients.KeepsOlderOffsets
-        )
+        subscriber=clients.with_parts(fetching=clients.TakesOlderOffsets)
     ),
     "fetched outlives unsubscribe": Variant(
-        subscriber=clients.with_parts(
-            subscription=clients.KeepsWhatItFetched, dead_letters=clients.KeepsOlderOffsets
-        )
+        subscriber=clients.with_parts(subscription=clients.KeepsWhatItFetched)
     ),
     # What is removed.
     "trims unread messages": Variant(rules={trims_due: subscribing.trim_unread}),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 from msgspec.structs import replace
@@ -14,7 +16,6 @@ from reliable_pubsub.common.core.errors import InDoubtError, LostError
 from reliable_pubsub.common.core.marks import Marks
 from reliable_pubsub.common.core.message_base import BatchHeader, QoS
 from reliable_pubsub.common.core.pattern import Topics
-from reliable_pubsub.common.core.recorder import Call
 from reliable_pubsub.common.core.requests import Ack, Dead, Get, Put
 from reliable_pubsub.common.core.wire import decode_reply, decode_request, encode
 from reliable_pubsub.common.state_file import ClientState, MemoryState
@@ -25,8 +26,8 @@ from reliable_pubsub.subscriber.core.dead_letters import DeadLetters
 from reliable_pubsub.subscriber.core.delivering import Delivering
 from reliable_pubsub.subscriber.core.direct_followers import direct_batches, messages_in
 from reliable_pubsub.subscriber.core.fetching import Fetching
+from reliable_pubsub.subscriber.core.inbox import Inbox
 from reliable_pubsub.subscriber.core.requests import Requests
-from reliable_pubsub.subscriber.core.session import SubscriberSession
 from reliable_pubsub.subscriber.core.subscribing import Subscribing
 from reliable_pubsub.subscriber.core.subscription import Subscription
 
@@ -180,7 +181,7 @@ def with_parts(
     subscribing: type[Subscribing] = Subscribing,
     dead_letters: type[DeadLetters] = DeadLetters,
     requests: type[Requests] = Requests,
-    session: type[SubscriberSession] = SubscriberSession,
+    inbox: type[Inbox] = Inbox,
     subscription: type[Subscription] = Subscription,
 ) -> type[Subscriber]:
     """A subscriber of which one part has other rules."""
@@ -193,7 +194,7 @@ def with_parts(
             self._engine._subscribing.__class__ = subscribing
             self._engine._dead_letters.__class__ = dead_letters
             self._engine._requests.__class__ = requests
-            self._engine.session.__class__ = session
+            self.inbox.__class__ = inbox
             self.inbox.new_subscription = subscription
             for known in self.inbox.subscriptions.values():
                 known.__class__ = subscription
@@ -204,11 +205,10 @@ def with_parts(
 class ForgetsWhatWasInHand(Delivering):
     """Does not mark what it hands over a second time."""
 
-    def hand_over(
-        self, subscription: Subscription, messages: list[Message]
-    ) -> Conversation[list[Message]]:
-        again = yield from super().hand_over(subscription, messages)
-        return [replace(message, delivery_count=1) for message in again]
+    def deliver(self, subscription: Subscription, messages_max: int) -> Conversation[list[Message]]:
+        if subscription.place.terms.qos:
+            subscription.place = replace(subscription.place, in_hand=(), shown=0)
+        return super().deliver(subscription, messages_max)
 
 
 class AcknowledgesOnReceipt(Delivering):
@@ -219,53 +219,52 @@ class AcknowledgesOnReceipt(Delivering):
     ) -> Conversation[list[Message]]:
         found = yield from super().get(subscription, messages_max, timeout_s)
         yield from self.settle(subscription)
-        yield from self._session.save(subscription)
+        yield from self._inbox.save(subscription)
         return found
 
 
-class AsksBeforeItWrites(SubscriberSession):
+class AsksBeforeItWrites(Inbox):
     """What was processed is written with what follows it, and the proxy is asked for that first."""
 
-    def save_before_telling(self, subscription: Subscription) -> Conversation[None]:
-        yield from ()
+    def save(self, *some: Subscription, tells: bool = False, **more: Any) -> Conversation[None]:
+        if not tells:
+            yield from super().save(*some, **more)
 
 
 class MarksGets(Requests):
-    """Lets its session know whether a GET is about to tell the cursor."""
+    """Lets its inbox know whether a GET is about to tell the cursor."""
 
     def asking(
-        self, kind: type[Get | Ack | Dead], subscription: Subscription, call: Call, **more: Any
+        self, kind: type[Get | Ack | Dead], subscription: Subscription, *more: Any, **named: Any
     ) -> Conversation[tuple[AnyReply, bytes]]:
-        assert isinstance(self._session, WritesOnceForAGet)
-        self._session.is_get = kind is Get
-        return super().asking(kind, subscription, call, **more)
+        assert isinstance(self._session.inbox, WritesOnceForAGet)
+        self._session.inbox.is_get = kind is Get
+        return super().asking(kind, subscription, *more, **named)
 
 
-class WritesOnceForAGet(SubscriberSession):
+class WritesOnceForAGet(Inbox):
     """What a GET tells is written durably after its answer, with what that brings, in one step."""
 
     is_get = False
 
-    def save_before_telling(self, subscription: Subscription) -> Conversation[None]:
-        if not self.is_get or subscription.confirmation is None:
-            yield from super().save_before_telling(subscription)
-
-    def save(self, subscription: Subscription, **more: Any) -> Conversation[None]:
-        confirmation = subscription.confirmation
-        if confirmation is not None and confirmation.told > subscription.durable_cursor:
-            more["durable"] = True
-        yield from super().save(subscription, **more)
+    def save(
+        self, *some: Subscription, tells: bool = False, durable: bool = False, **more: Any
+    ) -> Conversation[None]:
+        confirmations = [(each.confirmation, each.durable_cursor) for each in some]
+        if tells and self.is_get and None not in dict(confirmations):
+            return
+        durable |= any(known is not None and known.told > own for known, own in confirmations)
+        yield from super().save(*some, tells=tells, durable=durable, **more)
 
 
 class InHandBeforeItIsGiven(Delivering):
     """What is on its way to the program is in hand already."""
 
-    def hand_over(
-        self, subscription: Subscription, messages: list[Message]
-    ) -> Conversation[list[Message]]:
+    def deliver(self, subscription: Subscription, messages_max: int) -> Conversation[list[Message]]:
+        messages = list(islice(subscription.fetched, messages_max))
         if messages:
             subscription.handed_over(messages[-1])
-        return super().hand_over(subscription, messages)
+        return super().deliver(subscription, messages_max)
 
 
 class InHandOnce(Subscription):
@@ -302,22 +301,11 @@ class TakesOlderOffsets(Fetching):
         body: bytes,
         *,
         end: int | None = None,
-    ) -> Conversation[Sequence[Message]]:
+    ) -> Conversation[None]:
         yield from ()
         first = batches[0].base if batches else subscription.place.cursor
         followers = direct_batches(subscription.topic, first, batches, body)
-        found = messages_in(subscription.topic, followers)
-        subscription.fetched.extend(found)
-        return found
-
-
-class KeepsOlderOffsets(DeadLetters):
-    """What lies below the cursor is not left out when it is looked at, either."""
-
-    def bury(self, subscription: Subscription) -> Conversation[None]:
-        fetched = subscription.fetched
-        if not fetched or fetched[0].offset >= subscription.place.cursor:
-            yield from super().bury(subscription)
+        subscription.fetched.extend(messages_in(subscription.topic, followers))
 
 
 class KeepsWhatItFetched(Subscription):
@@ -331,22 +319,20 @@ class SwallowsLosses(Fetching):
     """It continues after a loss without a word."""
 
     def _pull(
-        self, subscription: Subscription, call: Call, messages_max: int, wait_s: float = 0.0
-    ) -> Conversation[Sequence[Message]]:
-        try:
-            return (yield from super()._pull(subscription, call, messages_max, wait_s))
-        except LostError:
-            return ()
+        self, subscription: Subscription, messages_max: int, left_s: float = 0.0
+    ) -> Conversation[None]:
+        with suppress(LostError):
+            yield from super()._pull(subscription, messages_max, left_s)
 
 
 class PassesLossUntold(Fetching):
     """A loss is acknowledged, and then reported: whatever goes wrong in between silences it."""
 
     def _pull(
-        self, subscription: Subscription, call: Call, messages_max: int, wait_s: float = 0.0
-    ) -> Conversation[Sequence[Message]]:
+        self, subscription: Subscription, messages_max: int, left_s: float = 0.0
+    ) -> Conversation[None]:
         try:
-            return (yield from super()._pull(subscription, call, messages_max, wait_s))
+            yield from super()._pull(subscription, messages_max, left_s)
         except LostError:
             subscription.settle()
             yield from self._requests.acknowledge(subscription)

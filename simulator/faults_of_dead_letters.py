@@ -77,7 +77,7 @@ class RefusedLetterIsDone(DeadLetters):
         assert letter is not None
         subscription.letter_stored()
         subscription.move(subscription.place.moved(offset + 1, letter.message.timestamp_ns))
-        yield from self._session.save(subscription, durable=True)
+        yield from self._session.inbox.save(subscription, durable=True)
 
 
 FAULTS_OF_DEAD_LETTERS: Mapping[str, Variant] = {

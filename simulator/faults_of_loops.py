@@ -7,8 +7,8 @@ from collections.abc import Callable, Generator, Mapping
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.pattern import Topics
 from reliable_pubsub.subscriber.client import Subscriber
+from reliable_pubsub.subscriber.core.inbox import Inbox
 from reliable_pubsub.subscriber.core.pattern_subscription import PatternSubscription
-from reliable_pubsub.subscriber.core.session import SubscriberSession
 from reliable_pubsub.subscriber.core.subscription import Running, Subscription
 from reliable_pubsub.subscriber.loop import Loop
 
@@ -65,7 +65,7 @@ class SettlesWhatIsOnItsWay(Subscriber):
         return super()._steps(loop, topic, wait_s)
 
 
-class OneMarkForAll(SubscriberSession):
+class OneMarkForAll(Inbox):
     """The mark of a run is that of the run before, whose row is still there."""
 
     def next_run(self, one: Subscription | PatternSubscription) -> Running:
@@ -88,6 +88,6 @@ class CountsTheWholeRun(Subscription):
 FAULTS_OF_LOOPS: Mapping[str, Variant] = {
     "loop: gives before it marks": Variant(subscriber=GivesBeforeItMarks),
     "loop: a broken step counts": Variant(subscriber=SettlesWhatIsOnItsWay),
-    "loop: one mark for all runs": Variant(subscriber=with_parts(session=OneMarkForAll)),
+    "loop: one mark for all runs": Variant(subscriber=with_parts(inbox=OneMarkForAll)),
     "loop: the whole run counts": Variant(subscriber=with_parts(subscription=CountsTheWholeRun)),
 }

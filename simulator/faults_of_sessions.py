@@ -70,7 +70,7 @@ class RecordsLevel1Lazily(Subscriber):
             return
         subscription = self.inbox.of(topic)
         self._run(self._engine._delivering.settle(subscription))
-        self._run(self._engine.session.save(subscription, also=self.inbox.write_note(note)))
+        self._run(self.inbox.save(subscription, also=self.inbox.write_note(note)))
 
 
 # Where a subscription begins.

@@ -48,7 +48,8 @@ def open_subscriber(
     )
     recorder = world.recorder or open_journal(journal, client)
     state = world.state or open_state(here.state_dir, "subscriber", client)
-    inbox = Inbox(state.load(), lambda: state.marks)
+    nonce = world.token(16)
+    inbox = Inbox(state.load(), lambda: state.marks, run=int.from_bytes(nonce[:4], "big"))
     asker = Asker(
         client,
         here.endpoint,
@@ -57,9 +58,7 @@ def open_subscriber(
         role="subscriber",
         world=world,
     )
-    session = SubscriberSession(
-        asker, inbox, nonce=world.token(16), marks=lambda: state.marks, recorder=recorder
-    )
+    session = SubscriberSession(asker, inbox, nonce=nonce, recorder=recorder)
     connect = world.connect_data or (
         lambda endpoint: ZmqPushLink(endpoint, client, here.settings.push_via)
     )

@@ -142,7 +142,12 @@ class Call:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if self._answered or not self.recorded or not isinstance(error, Exception):
+        if isinstance(error, Exception):
+            self.failed(error)
+
+    def failed(self, error: Exception) -> None:
+        """Record how it ended: without effect, if that is certain."""
+        if self._answered or not self.recorded:
             return
         is_lost = isinstance(error, LostError)
         if self._op == "get" or (self._op == "take" and is_lost):  # nothing was delivered

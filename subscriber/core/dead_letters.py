@@ -44,9 +44,6 @@ class DeadLetters:
         """Send dead letters for the next messages while they must be rejected."""
         while subscription.fetched:
             message, place = subscription.fetched[0], subscription.place
-            if message.offset < place.cursor:
-                subscription.fetched.popleft()
-                continue
             bound = place.max_deliveries
             used_up = bound is not None and place.deliveries(message.offset) >= bound
             reason = place.giving_up or (DELIVERIES_USED_UP if used_up else "")
@@ -91,7 +88,7 @@ class DeadLetters:
         letter = dead_letter(message, self._session.client, deliveries, reason)
         subscription.move(place.gives_up(message.offset, reason))
         try:
-            yield from self._session.save(subscription, durable=True)
+            yield from self._session.inbox.save(subscription, durable=True)
         except PubSubError:
             subscription.move(place)
             raise
@@ -136,14 +133,14 @@ class DeadLetters:
         if subscription.place.cursor <= offset:
             after = subscription.place.moved(offset + 1, letter.message.timestamp_ns)
             subscription.move(after)
-            yield from self._session.save(subscription)
+            yield from self._session.inbox.save(subscription)
         subscription.letter_stored()
         return reply.offset
 
     def _withdraw(self, subscription: Subscription, offset: int) -> Conversation[None]:
         """Withdraw a rejection that the proxy refused: the message is redelivered."""
         subscription.move(subscription.place.kept())
-        yield from self._session.save(subscription, durable=True)
+        yield from self._session.inbox.save(subscription, durable=True)
         subscription.letter_refused(offset)
 
 

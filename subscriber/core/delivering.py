@@ -12,7 +12,7 @@ from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.conversation import Conversation, Pause
 from reliable_pubsub.common.core.errors import PubSubError
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX
-from reliable_pubsub.common.core.recorder import Call, seen
+from reliable_pubsub.common.core.recorder import seen
 from reliable_pubsub.common.core.retry import poll_pause_s
 
 from .dead_letters import DeadLetters
@@ -41,7 +41,7 @@ class Delivering:
         now_s: Callable[[], float],
     ) -> None:
         """Create it; no message is in hand."""
-        self._session = session
+        self._inbox, self._recorder = session.inbox, session.recorder
         self._requests = requests
         self._fetching = fetching
         self._dead_letters = dead_letters
@@ -50,21 +50,15 @@ class Delivering:
         self._stored_first = True  # if both kinds of messages wait
 
     def settle(self, subscription: Subscription) -> Conversation[None]:
-        """Count the messages in hand as processed; the caller writes the place.
-
-        They are dropped if a rejection of one failed, or a clean session ended during the request.
-        """
-        if subscription.is_kept or not subscription.is_subscribed:
-            subscription.drop()
-            return
-        if subscription.letter is not None:
+        """Count the messages in hand as processed; the caller saves the place."""
+        if subscription.letter is not None and subscription.is_subscribed:
             yield from self._dead_letters.finish(subscription)
         subscription.settle()
 
     def come_back(self, subscription: Subscription) -> Conversation[None]:
         """Settle the messages in hand, and write the place."""
         yield from self.settle(subscription)
-        yield from self._session.save(subscription)
+        yield from self._inbox.save(subscription)
 
     def acknowledge(self, subscription: Subscription) -> Conversation[None]:
         """Settle the messages in hand; return when the proxy has stored it."""
@@ -74,11 +68,11 @@ class Delivering:
 
     def record(self, subscription: Subscription, note: bytes) -> Conversation[None]:
         """Write durably that the messages in hand are processed, in one step with the note."""
-        inbox = self._session.inbox
-        with self._session.recorder.call("record", subscription.topic) as call:
+        inbox = self._inbox
+        with self._recorder.call("record", subscription.topic) as call:
             subscription.is_kept = False
             yield from self.settle(subscription)
-            yield from self._session.save(subscription, durable=True, also=inbox.write_note(note))
+            yield from inbox.save(subscription, durable=True, also=inbox.write_note(note))
             if subscription.is_subscribed:
                 call.ok(epoch=inbox.epoch, cursor=subscription.place.cursor)
 
@@ -90,10 +84,13 @@ class Delivering:
         Both are one write of the state. Only if the proxy must be asked, or nothing is available
         yet, the settled cursor is written first (decision 0036).
         """
-        with self._session.recorder.call("get", subscription.topic) as call:
-            wanted = min(messages_max * FETCH_AHEAD, BATCH_MESSAGES_MAX)
-            yield from self._find(subscription, call, wanted, timeout_s)
-            return (yield from self._deliver(subscription, call, messages_max))
+        wanted = min(messages_max * FETCH_AHEAD, BATCH_MESSAGES_MAX)
+        try:
+            yield from self._find(subscription, wanted, timeout_s)
+            return (yield from self.deliver(subscription, messages_max))
+        except PubSubError as error:
+            self._recorder.call("get", subscription.topic).failed(error)
+            raise
 
     def take(
         self, subscription: Subscription, timeout_s: float
@@ -103,29 +100,29 @@ class Delivering:
         Returns:
             A run, where it costs one write for all messages; else one message, or none.
         """
-        with self._session.recorder.call("get", subscription.topic) as call:
-            yield from self._find(subscription, call, 0, timeout_s)
-            if not subscription.can_run or not self._session.inbox.can_run(subscription):
-                return (yield from self._deliver(subscription, call, 1))
-            run = yield from self._session.begin_run(subscription)
-            run.messages[:] = marked(subscription.place, run.messages)
-            return run
+        yield from self.find(subscription, timeout_s)
+        try:
+            if not subscription.can_run or not self._inbox.can_run(subscription):
+                return (yield from self.deliver(subscription, 1))
+            run = yield from self._inbox.begin_run(subscription)
+        except PubSubError as error:
+            self._recorder.call("get", subscription.topic).failed(error)
+            raise
+        run.messages[:] = marked(subscription.place, run.messages)
+        return run
 
     def find(
         self, subscription: Subscription, timeout_s: float, *, asks: bool = True
     ) -> Conversation[None]:
         """Settle the messages in hand, and wait until a loop can take the next ones."""
-        with self._session.recorder.call("get", subscription.topic) as call:
-            yield from self._find(subscription, call, 0, timeout_s, asks=asks)
+        try:
+            yield from self._find(subscription, 0, timeout_s, asks=asks)
+        except PubSubError as error:
+            self._recorder.call("get", subscription.topic).failed(error)
+            raise
 
     def _find(
-        self,
-        subscription: Subscription,
-        call: Call,
-        wanted: int,
-        timeout_s: float,
-        *,
-        asks: bool = True,
+        self, subscription: Subscription, wanted: int, timeout_s: float, *, asks: bool = True
     ) -> Conversation[None]:
         """Settle the messages in hand, and fetch until there are messages or time is over.
 
@@ -133,59 +130,61 @@ class Delivering:
 
         Args:
             wanted: messages to ask for; whole batches come. 0: as many as a loop takes.
+            asks: if there is no time, pull, even if pushes are waited for.
 
         Raises:
             LostError: messages are lost; the next call continues after them.
         """
         yield from self.settle(subscription)
-        deadline_s, asks = self._now_s() + timeout_s, asks and timeout_s <= 0
-        empty = 0
+        began_s = now_s = self._now_s()
+        deadline_s, asks = now_s + timeout_s, asks and timeout_s <= 0
+        fetches = 0
         while True:
-            if subscription.fetched:
+            place = subscription.place
+            if subscription.fetched and (place.max_deliveries or place.giving_up):
                 yield from self._dead_letters.bury(subscription)
-            if subscription.has_next:
+            if subscription.has_next or (fetches and now_s >= deadline_s):
                 return
+            if fetches:
+                yield from self._inbox.save(subscription)
+                if subscription.pushes is not None:
+                    yield from self._pushing.wait([subscription.pushes], deadline_s - now_s)
+                elif (pause_s := began_s + poll_pause_s(fetches) - now_s) > 0:
+                    yield Pause(min(pause_s, deadline_s - now_s))
             began_s = self._now_s()
-            wait_s = self._fetching.wait_s(subscription, deadline_s - began_s)
             some = wanted or subscription.pace.look_ahead(began_s)
-            yield from self._fetching.look(subscription, call, some, wait_s, asks=asks)
-            if subscription.has_next:
-                continue
-            left_s = deadline_s - self._now_s()
-            if left_s <= 0:
-                return
-            empty += 1
-            yield from self._session.save(subscription)
-            if subscription.pushes is not None:
-                yield from self._pushing.wait([subscription.pushes], left_s)
-            elif not wait_s or self._now_s() - began_s < wait_s / 2:  # the proxy did not wait
-                yield Pause(min(poll_pause_s(empty), left_s))
+            yield from self._fetching.fetch(subscription, some, deadline_s - began_s, asks=asks)
+            fetches += 1
+            now_s = self._now_s()
+            if not wanted:
+                subscription.pace.found(len(subscription.fetched), now_s)
 
-    def _deliver(
-        self, subscription: Subscription, call: Call, messages_max: int
-    ) -> Conversation[list[Message]]:
+    def deliver(self, subscription: Subscription, messages_max: int) -> Conversation[list[Message]]:
         """Hand over what was found; redelivered singly, so only a failing message's count grows."""
-        unstored: list[Message] = []
+        given: list[Message] = []
         if subscription.qos0 is not None and subscription.qos0.messages:
-            unstored = self._take_qos0(subscription, subscription.qos0, messages_max)
-            messages_max -= len(unstored)
+            given = self._take_qos0(subscription, subscription.qos0, messages_max)
+            messages_max -= len(given)
         before = subscription.place
         if before.max_deliveries and before.deliveries(before.cursor):
             messages_max = min(1, messages_max)
         messages = list(islice(subscription.fetched, messages_max))
         try:
-            handed = unstored + (yield from self.hand_over(subscription, messages))
-            if call.recorded and handed:
-                call.ok(epoch=self._session.inbox.epoch, messages=tuple(map(seen, handed)))
-        except PubSubError:
-            if messages:  # they were not delivered, so the count is restored
-                subscription.move(before)
+            if messages:
+                subscription.place, counted = before.handed_over(messages)
+                given += counted
+            yield from self._inbox.save(subscription)
+            if given and self._recorder.active:
+                call = self._recorder.call("get", subscription.topic)
+                call.ok(epoch=self._inbox.epoch, messages=tuple(map(seen, given)))
+        except PubSubError:  # they were not delivered, so the count is restored
+            subscription.place = before
             raise
         for _ in messages:  # only after the write: if it fails, they are still next
             subscription.fetched.popleft()
         if messages and before.terms.qos:
             subscription.handed_over(messages[-1])
-        return handed
+        return given
 
     def _take_qos0(
         self, subscription: Subscription, queue: QoS0Queue, messages_max: int
@@ -195,20 +194,7 @@ class Delivering:
         if self._stored_first:
             messages_max = max(messages_max - len(subscription.fetched), 0)
         messages = queue.hand_over(messages_max)
-        self._fetching.report_lower_qos(subscription, messages)
+        if subscription.place.terms.qos:
+            for publisher in dict.fromkeys(message.publisher for message in messages):
+                self._fetching.report_lower_qos(subscription, publisher, 0)
         return messages
-
-    def hand_over(
-        self, subscription: Subscription, messages: list[Message]
-    ) -> Conversation[list[Message]]:
-        """Write that these messages are delivered; mark redelivered ones."""
-        place = subscription.place
-        if messages:
-            last = messages[-1]
-            if place.terms.qos == 0:  # at most once: counted as processed before delivery
-                place = place.moved(last.offset + 1, last.timestamp_ns)
-            else:
-                place = place.handed_over(last.offset + 1)
-            subscription.move(place)
-        yield from self._session.save(subscription)
-        return marked(place, messages)

@@ -75,7 +75,6 @@ class SubscriberEngine:
             self._requests,
             pushing,
             forgets=on_log_changed != "stop",
-            now_s=now_s,
             on_lower_qos=on_lower_qos,
         )
         self._dead_letters = DeadLetters(session, self._requests)

@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from reliable_pubsub.common.core.conversation import Conversation, Save
+from reliable_pubsub.common.core.errors import PubSubError
 from reliable_pubsub.common.core.marks import MARKS_MAX, Marks
 from reliable_pubsub.common.core.pattern import Pattern
 
 from .pattern_subscription import PATTERN, AskedPattern, PatternSubscription
-from .place import Place
-from .subscription import TOPIC, Changes, Subscription
+from .place import Place, run_batches
+from .subscription import TOPIC, Changes, Running, Subscription
 
 _EPOCH = "epoch"
 _NOTE = "plan"  # the name it has in the state; a step file's note is its position in the plan
@@ -27,19 +29,24 @@ class Inbox:
 
     new_subscription = Subscription
 
-    def __init__(self, stored: Mapping[str, bytes], marks: Callable[[], Marks] = list) -> None:
+    def __init__(
+        self, stored: Mapping[str, bytes], marks: Callable[[], Marks] = list, *, run: int = 0
+    ) -> None:
         """Create an inbox from stored rows; empty for a new subscriber.
 
         Args:
-            marks: those of the same state, needed only by rows with a run.
+            marks: those of the same state, needed only by runs.
+            run: number of the run before the first, random.
         """
         self.subscriptions: dict[str, Subscription] = {}
         self.patterns: dict[Pattern, PatternSubscription] = {}
         self._marks = marks
+        self._run = run
         self.reload(stored)
 
     def reload(self, stored: Mapping[str, bytes]) -> None:
         """Reset to the stored rows."""
+        self._with_next: Subscription | None = None  # saved in one step with the next one
         decode = msgspec.msgpack.decode
         self.epoch = decode(stored[_EPOCH], type=int) if _EPOCH in stored else 0
         self.note = stored.get(_NOTE)
@@ -81,6 +88,65 @@ class Inbox:
         """The place of each subscribed topic."""
         subscribed = (one for one in self.subscriptions.values() if one.is_subscribed)
         return {one.topic: one.place for one in subscribed}
+
+    # What is written.
+
+    def save(
+        self,
+        *some: Subscription,
+        durable: bool = False,
+        tells: bool = False,
+        also: Changes | None = None,
+    ) -> Conversation[None]:
+        """Write the places that have changed, in one step with `also`.
+
+        Args:
+            durable: sync to disk, with all earlier writes; writes even unchanged places.
+            tells: a cursor is about to be sent to the proxy: sync those of QoS 2 (rule R9).
+        """
+        changes = dict(also or {})
+        written: list[Subscription] = []
+        syncs = durable
+        for each in some if self._with_next is None else (*some, self._with_next):
+            place = each.place
+            # A cursor of 0 acknowledges nothing.
+            is_ahead = tells and place.terms.qos == 2 and place.cursor > max(each.durable_cursor, 0)
+            if is_ahead or place is not each.saved or (durable and each.is_subscribed):
+                changes |= each.row()
+                written.append(each)
+            syncs = syncs or is_ahead
+        if changes:
+            yield Save(changes, syncs)
+        self._with_next = None
+        for each in written:
+            each.saved = each.place
+            if syncs:
+                each.durable_cursor = each.place.cursor
+
+    def save_with_next(self, subscription: Subscription) -> None:
+        """Save a place in one step with the next one; that is before anything is delivered."""
+        self._with_next = subscription
+
+    def begin_run(self, subscription: Subscription) -> Conversation[Running]:
+        """Let a loop take the fetched messages; all of them are one write."""
+        before = subscription.slot
+        run = subscription.join_run(self.next_run(subscription), run_batches(subscription.fetched))
+        try:
+            yield from self.save(subscription)
+        except PubSubError:  # nothing was delivered, and the row of the run before still counts
+            subscription.end_run(run.messages)
+            subscription.slot = before
+            raise
+        return run
+
+    def next_run(self, one: Subscription | PatternSubscription) -> Running:
+        """A run without messages; the mark of the run before counts until its rows are written."""
+        assert one.slot is not None
+        one.slot ^= 1
+        self._run = (self._run + 1) % 2**32 or 1  # a mark that was never set is 0
+        run = Running([], self._marks(), one.slot, self._run << 32)
+        run.marks[run.slot] = run.first
+        return run
 
     def can_run(self, one: Subscription | PatternSubscription) -> bool:
         """Whether there are marks for its runs: two, which take turns."""

@@ -121,7 +121,7 @@ class PatternDelivering:
         """
         if one.current is not None:
             yield from self._delivering.settle(one.current)
-            self._session.save_with_next(one.current)
+            self._session.inbox.save_with_next(one.current)
         deadline_s = self._now_s() + timeout_s
         asks = asks and timeout_s <= 0
         empty = 0
@@ -163,8 +163,8 @@ class PatternDelivering:
 
     def _write(self, one: PatternSubscription) -> Conversation[None]:
         """Write the places that have changed."""
-        some = one.unwritten(self._session.inbox.subscriptions)
-        yield from self._session.save_all(some.values(), durable=False)
+        inbox = self._session.inbox
+        yield from inbox.save(*one.unwritten(inbox.subscriptions).values())
 
     def _begin_run(self, one: PatternSubscription) -> Conversation[Running | None]:
         """Let a loop take the fetched messages, topic after topic: one mark and one write.
@@ -179,9 +179,9 @@ class PatternDelivering:
         settled = one.unwritten(self._session.inbox.subscriptions)
         slot = one.slot
         if first is None or not first.can_run or not self._session.inbox.can_run(one):
-            yield from self._session.save_all(settled.values(), durable=False)
+            yield from self._session.inbox.save(*settled.values())
             return None
-        run = self._session.next_run(one)
+        run = self._session.inbox.next_run(one)
         ready = {each.topic: each for each in one.ready if each.can_run}
         batches = {topic: run_batches(each.fetched) for topic, each in ready.items()}
         total = sum(len(each.messages) for each in batches.values())
@@ -190,7 +190,7 @@ class PatternDelivering:
             one.parts.append(Part(each, part))
             run.messages.extend(marked(each.place, part.messages))
         try:
-            yield from self._session.save_all((settled | ready).values(), durable=False)
+            yield from self._session.inbox.save(*(settled | ready).values())
         except PubSubError:  # nothing was delivered, and the rows of the run before still count
             one.end_run([])
             one.slot = slot

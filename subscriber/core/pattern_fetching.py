@@ -6,7 +6,7 @@ another place of a topic, or the proxy has more to say of it, its own SUB and GE
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from math import inf
 
 from msgspec import UNSET
@@ -61,7 +61,9 @@ class PatternFetching:
         """
         taken = self._pushing.take_of(one)
         for each in taken or ():
-            yield from self._fetching.take_pushed(each, one.pace.ahead)
+            if each.batches:
+                yield from self._fetching.take_pushed(each.subscription, each.batches)
+            yield from self._fetching.read_qos0(each.subscription, one.pace.ahead)
             one.ready.append(each.subscription)
         one.pace.found(sum(len(each.subscription.fetched) for each in taken or ()), self._now_s())
         return bool(taken) or (taken is not None and not asks)
@@ -83,7 +85,7 @@ class PatternFetching:
         def ask() -> Conversation[AnyReply]:
             nonlocal told, body
             told = self._to_be_told(one)
-            yield from self._save({each.topic: each for each in told})
+            yield from self._session.inbox.save(*told, tells=True)
             reply, body = yield from self._session.requester.asking(
                 Fetch(
                     **self._session.head(),
@@ -127,20 +129,7 @@ class PatternFetching:
 
     def save(self, one: PatternSubscription) -> Conversation[None]:
         """Write the places of all of its topics, as before the proxy learns of them."""
-        return self._save(one.moved)
-
-    def _save(self, some: Mapping[str, Subscription]) -> Conversation[None]:
-        """Write several places in one step before the proxy learns of them: durably at QoS 2."""
-        ahead = [
-            each
-            for each in some.values()
-            if each.is_subscribed
-            and each.place.terms.qos == 2
-            and each.place.cursor > max(each.durable_cursor, 0)  # it begins at 0
-        ]
-        changed = {topic: each for topic, each in some.items() if not each.is_saved}
-        both = changed | {each.topic: each for each in ahead}
-        yield from self._session.save_all(both.values(), durable=bool(ahead))
+        return self._session.inbox.save(*one.moved.values(), tells=True)
 
     def _forgotten(self, one: PatternSubscription, reply: NotSub) -> Conversation[None]:
         """The proxy does not know the pattern: it was replaced, or set back to an older copy.
@@ -227,8 +216,8 @@ class PatternFetching:
         if not each.is_subscribed:
             asked = Asked(terms=terms, max_deliveries=one.asked.max_deliveries)
             yield from self._subscribing.subscribe(each, asked)
-        with self._session.recorder.call("get", each.topic) as call:
-            yield from self._fetching.look(each, call, FETCHED_MAX, 0.0, asks=True)
+        with self._session.recorder.call("get", each.topic):
+            yield from self._fetching.fetch(each, FETCHED_MAX)
 
 
 def _stands_at(each: Subscription, shown: FetchedTopic, boot: str) -> bool:

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.answers import AnyReply
-from reliable_pubsub.common.core.conversation import Conversation, Save
+from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.errors import NotSubscribedError, UsageError
 from reliable_pubsub.common.core.message_base import Start
 from reliable_pubsub.common.core.pattern import Pattern
@@ -63,12 +63,10 @@ class PatternSubscribing:
             call.ok(epoch=self._session.inbox.epoch)
         one = self._session.inbox.patterns.get(asked.pattern) or PatternSubscription(asked)
         one.ask(asked)
-        changes = one.row()
-        if not one.is_clean:  # it has made them persistent
-            for each in self._clean(one.pattern):
-                each.move(replace(each.place, terms=asked.terms))
-                changes |= each.row()
-        yield Save(changes, True)
+        made_persistent = [] if one.is_clean else self._clean(one.pattern)
+        for each in made_persistent:
+            each.move(replace(each.place, terms=asked.terms))
+        yield from self._session.inbox.save(*made_persistent, durable=True, also=one.row())
         self._session.inbox.patterns[asked.pattern] = one
         return reply.topics
 
@@ -93,7 +91,7 @@ class PatternSubscribing:
             each.ended()
         for one in self._session.inbox.patterns.values():
             one.drop_ended()
-        yield from self._session.save_all(ending, durable=True, also=changes)
+        yield from self._session.inbox.save(*ending, durable=True, also=changes)
 
     def ended(self, one: PatternSubscription) -> Conversation[None]:
         """A clean pattern has ended at the proxy; forget it, and its subscriptions."""

@@ -94,7 +94,7 @@ class PatternSubscription:
             some = {
                 topic: each for topic, each in known.items() if each.run_slot is not None
             } | some
-        return {topic: each for topic, each in some.items() if not each.is_saved}
+        return {topic: each for topic, each in some.items() if each.place is not each.saved}
 
     def end_run(self, _messages: list[Message]) -> None:
         """Settle the messages that a loop took, but the last; that one is in hand."""

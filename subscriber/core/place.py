@@ -84,8 +84,18 @@ class Place(Struct, frozen=True):
 
     # Changes.
 
-    def handed_over(self, end: int) -> Place:
-        """Deliver the messages from the cursor up to `end`."""
+    def handed_over(self, messages: list[Message]) -> tuple[Place, list[Message]]:
+        """Deliver the messages that follow the cursor; those that come again are marked."""
+        last = messages[-1]
+        if self.terms.qos == 0:  # at most once: processed before it is delivered
+            return self.moved(last.offset + 1, last.timestamp_ns), messages
+        if not self.in_hand and self.shown <= self.cursor:  # none was delivered before
+            return replace(self, in_hand=((last.offset + 1, 1),)), messages
+        place = self.counted(last.offset + 1)
+        return place, marked(place, messages)
+
+    def counted(self, end: int) -> Place:
+        """Count a delivery of the messages from the cursor up to `end`."""
         runs = [(min(run_end, end), count + 1) for run_end, count in self.in_hand]
         runs += [(end, 1)]
         runs += [run for run in self.in_hand if run[0] > end]
@@ -107,7 +117,7 @@ class Place(Struct, frozen=True):
         """Let a loop deliver these batches, one message after the other; see `Run`."""
         assert self.run is None
         run = Run(number, slot, self.in_hand, batches, skip, total)
-        return replace(self.handed_over(batches[-1][0]), run=run)
+        return replace(self.counted(batches[-1][0]), run=run)
 
     def after_run(self, taken: int | None) -> Place:
         """Deliver `taken` messages of a run; all but the last of them are processed.
@@ -127,7 +137,7 @@ class Place(Struct, frozen=True):
         processed = end if taken is None or at_most_once else self.cursor + max(taken - 1, 0)
         if processed > self.cursor:
             place = place.moved(processed, run.witness_ns(processed))
-        return place.handed_over(end) if end > processed else place
+        return place.counted(end) if end > processed else place
 
     def moved(self, cursor: int, witness_ns: int | None) -> Place:
         """Everything below `cursor` is processed or lost.
@@ -205,6 +215,9 @@ class Place(Struct, frozen=True):
             f"acknowledged, and the log of the proxy ends at {end}: it was set back to an older "
             "copy. To go on without them, use --on-log-changed adopt"
         )
+
+
+NO_PLACE: Final = Place("", -1)  # of a topic that is not subscribed to
 
 
 class Batches(NamedTuple):

@@ -43,7 +43,7 @@ class QoS0Queue:
         self.messages: deque[Message] = deque()
         self._sizes: deque[tuple[int, int]] = deque()  # messages and bytes of each batch
         self._size_bytes = 0
-        self._is_missing = False
+        self.is_missing = False  # the ring has messages that were not pushed
 
     @property
     def is_confirmed(self) -> bool:
@@ -51,9 +51,9 @@ class QoS0Queue:
         return bool(self._boot)
 
     @property
-    def is_missing(self) -> bool:
-        """Whether the ring has messages that were not pushed, and there is room for them."""
-        return self._is_missing and self._size_bytes < QUEUE_BYTES_MAX
+    def has_room(self) -> bool:
+        """Whether there is room for more messages."""
+        return self._size_bytes < QUEUE_BYTES_MAX
 
     def begin_again(self) -> None:
         """A call was interrupted: discard the queue, because parts may have been delivered."""
@@ -61,7 +61,7 @@ class QoS0Queue:
         self.messages.clear()
         self._sizes.clear()
         self._size_bytes = 0
-        self._is_missing = True
+        self.is_missing = True
 
     def confirmed(self, boot: str, end: int, *, is_new: bool) -> None:
         """The proxy has confirmed the subscription; the next place of its ring is `end`.
@@ -72,15 +72,15 @@ class QoS0Queue:
         """
         if is_new:
             self.place, self._boot = end, boot
-            self._is_missing = False
+            self.is_missing = False
         elif boot != self._boot:
             self._boot, self.place = boot, 0
-            self._is_missing = end > 0
+            self.is_missing = end > 0
 
     def hinted(self, boot: str, end: int) -> None:
         """A reply contained the end of the ring."""
         if boot == self._boot and end > self.place:
-            self._is_missing = True
+            self.is_missing = True
 
     def pushed(self, push: UnstoredFrames) -> BatchHeader | None:
         """Take a push; return its header, or None if it was dropped."""
@@ -90,8 +90,8 @@ class QoS0Queue:
         if header.base + header.count <= self.place:
             self.counts.repeats += 1
             return None
-        if header.base > self.place or push.body is None or self._size_bytes >= QUEUE_BYTES_MAX:
-            self._is_missing = True
+        if header.base > self.place or push.body is None or not self.has_room:
+            self.is_missing = True
             return None
         try:
             batches = direct_batches(push.topic, self.place, [header], push.body)
@@ -112,7 +112,7 @@ class QoS0Queue:
 
     def emptied(self) -> None:
         """The ring has no more."""
-        self._is_missing = False
+        self.is_missing = False
 
     def _pass(self, place: int) -> None:
         self.counts.lost += place - self.place

@@ -58,8 +58,8 @@ class Requests:
         Raises:
             InDoubtError, NotSubscribedError, FencedError, LogChangedError.
         """
-        with self._session.recorder.call("get", subscription.topic) as call:
-            reply, _ = yield from self.asking(Get, subscription, call)
+        with self._session.recorder.call("get", subscription.topic):
+            reply, _ = yield from self.asking(Get, subscription)
             if not isinstance(reply, MessageBatches | NoMessagesYet | Lost):
                 self._session.refused(reply)
 
@@ -67,7 +67,7 @@ class Requests:
         self,
         kind: type[Get | Ack | Dead],
         subscription: Subscription,
-        call: Call,
+        call: Call | None = None,
         *,
         body: bytes | None = None,
         given_up: int | None = None,
@@ -77,6 +77,7 @@ class Requests:
         """Send a request with the cursor, which is durable here first; confirm if needed.
 
         Args:
+            call: of ACK and DEAD; a GET changes nothing that is not recorded already.
             wait_s: how long the proxy may hold the answer.
             body, given_up: of DEAD, and the offset of its message. That stays the same, even if
                 the confirmation shows that the letter is stored: the proxy then repeats its reply.
@@ -86,14 +87,13 @@ class Requests:
             StaleError: of DEAD: the position was changed before its message was rejected.
             TryLaterError: the proxy forgot the subscription repeatedly.
         """
-        if not subscription.is_subscribed:
-            self._refuse(subscription.topic)
+        session, inbox = self._session, self._session.inbox
         for _ in range(SESSIONS_BEGUN_MAX):
             # Forgotten, and the new HELLO in doubt: our old epoch may be fenced by our own new one.
-            if subscription.confirmation is None or not self._session.connected:
-                yield from self._session.save(
-                    subscription
-                )  # what is processed, if no proxy is reached
+            if subscription.confirmation is None or not session.connected:
+                if not subscription.is_subscribed:
+                    self._refuse(subscription.topic)
+                yield from inbox.save(subscription)  # what is processed, if no proxy is reached
                 yield from self._subscribing.resume(subscription)
             confirmation = subscription.confirmation
             assert confirmation is not None
@@ -101,14 +101,14 @@ class Requests:
             if given_up is not None:
                 _check_letter(subscription, given_up)
                 cursor = given_up
-            yield from self._session.save_before_telling(subscription)
-            if kind is not Get:  # a GET changes nothing that is not recorded already
-                call.invoke(epoch=self._session.inbox.epoch, cursor=cursor)
-            reply, answer = yield from self._session.requester.asking(
+            yield from inbox.save(subscription, tells=True)
+            if call is not None:
+                call.invoke(epoch=inbox.epoch, cursor=cursor)
+            reply, answer = yield from session.requester.asking(
                 kind(
-                    client=self._session.client,  # not `**head()`, which takes twice as long
-                    epoch=self._session.inbox.epoch,
-                    request=next(self._session.requester.numbers),
+                    client=session.client,  # not `**head()`, which takes twice as long
+                    epoch=inbox.epoch,
+                    request=next(session.requester.numbers),
                     topic=subscription.topic,
                     generation=confirmation.generation,
                     boot=confirmation.boot,
@@ -121,16 +121,16 @@ class Requests:
             confirmation.told = cursor
             if not isinstance(reply, Stale | NotSub | LogChanged | Fenced):
                 return reply, answer
-            if isinstance(reply, Fenced) and not self._session.is_forgotten(reply):
+            if isinstance(reply, Fenced) and not session.is_forgotten(reply):
                 return reply, answer
             if isinstance(reply, NotSub) and subscription.is_clean:
                 yield from self._subscribing.ended(subscription)
-                self._session.refused(reply)
+                session.refused(reply)
             subscription.forgotten()  # it has restarted, or forgotten us: confirm again
         if isinstance(reply, Stale | Fenced):  # every time
             code = "STALE" if isinstance(reply, Stale) else "FENCED"
             raise TryLaterError(code=code, text=reply.text, attempts=SESSIONS_BEGUN_MAX)
-        self._session.refused(reply)
+        session.refused(reply)
 
     def _refuse(self, topic: str) -> NoReturn:
         names.topic(topic)

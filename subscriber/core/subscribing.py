@@ -127,7 +127,7 @@ class Subscribing:
     def ended(self, subscription: Subscription) -> Conversation[None]:
         """A subscription has ended; remove its place and fetched messages."""
         subscription.ended()
-        yield from self._session.save(subscription, durable=True)
+        yield from self._session.inbox.save(subscription, durable=True)
 
     def bye(self, *, also: bool) -> Conversation[bool]:
         """Send BYE, so that the proxy ends clean sessions now and not when their leases end.
@@ -161,12 +161,12 @@ class Subscribing:
             elif asked.resumes and asked.log in (None, place.log):
                 before = place
                 subscription.move(replace(place, asks=True))
-                yield from self._session.save(subscription, durable=True)
+                yield from self._session.inbox.save(subscription, durable=True)
             else:
                 # The place must not be resumed: unless it subscribes again, a program gets NOT_SUB.
                 asked, before, place = replace(asked, replay=True), place, None
                 subscription.given_up()
-                yield from self._session.save(subscription, durable=True)
+                yield from self._session.inbox.save(subscription, durable=True)
         is_new = asked.start is not None or subscription.qos0 is None
         if asked.terms.qos == 0 and asked.start is None and is_new:
             # Skip newer messages of the ring; older ones may have been delivered.
@@ -179,7 +179,7 @@ class Subscribing:
         def ask() -> Conversation[AnyReply]:
             head = self._session.control_head()
             if place is not None:
-                yield from self._session.save_before_telling(subscription)
+                yield from self._session.inbox.save(subscription, tells=True)
             call.invoke(
                 epoch=self._session.inbox.epoch,
                 cursor=sub.cursor,
@@ -224,8 +224,8 @@ class Subscribing:
         if place.max_deliveries != sub.asked.max_deliveries:
             place = replace(place, max_deliveries=sub.asked.max_deliveries)
         subscription.move(place)
-        if not subscription.is_saved:
-            yield from self._session.save(subscription, durable=True)
+        if place is not subscription.saved:
+            yield from self._session.inbox.save(subscription, durable=True)
 
     def _tell_moved(self, subscription: Subscription, ours: Place, reply: SubAck) -> None:
         if reply.cursor < ours.cursor:
@@ -245,7 +245,7 @@ class Subscribing:
         """The proxy refused the move: restore the place."""
         if before is not None:
             subscription.move(before)
-            yield from self._session.save(subscription, durable=True)
+            yield from self._session.inbox.save(subscription, durable=True)
 
 
 def _start_in_other_log(on_log_changed: OnLogChanged, end: int) -> Start:

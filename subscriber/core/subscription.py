@@ -20,7 +20,7 @@ from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.marks import Marks
 
 from .pace import Pace
-from .place import Batches, Place
+from .place import NO_PLACE, Batches, Place
 from .push_queue import PushQueue, Standing
 from .qos0_queue import QoS0Queue
 from .states import TO_PROGRAM, TO_PROXY, Event, ToProgram, ToProxy
@@ -91,10 +91,11 @@ class Subscription:
         Args:
             place: the stored one, after what a run has taken since.
         """
-        self._saved, self._place = stored, place
+        self.saved = stored or NO_PLACE  # the place as it was written
+        self.place = place or NO_PLACE  # the position of the subscriber
         self.is_kept = False
-        is_alone = stored is not None and stored.run is not None and not stored.run.total
-        self.slot = self.run_slot if is_alone else None
+        run = self.saved.run
+        self.slot = run.slot if run is not None and not run.total else None
         self.durable_cursor = -1  # the cursor that survives power loss
         self._to_proxy = ToProxy.NONE if place is None else ToProxy.UNCONFIRMED
         self.confirmation: Confirmation | None = None  # None: the proxy has not confirmed it
@@ -110,41 +111,24 @@ class Subscription:
     # The place, and whether it is written.
 
     @property
-    def place(self) -> Place:
-        """The position of the subscriber; only while it is subscribed."""
-        assert self._place is not None, f"no subscription to {self.topic!r}"
-        return self._place
-
-    @property
     def is_subscribed(self) -> bool:
         """Whether there is a place."""
-        return self._place is not None
+        return self.place is not NO_PLACE
 
     @property
     def is_clean(self) -> bool:
         """Whether its session is clean, so that it ends with its process or its lease."""
         return self.place.terms.session == "clean"
 
-    @property
-    def is_saved(self) -> bool:
-        """Whether the current place was written, so that it survives `kill -9`."""
-        return self._place is self._saved
-
     def move(self, place: Place) -> None:
-        """Set the place; the caller writes `row`."""
-        if self._place is None:
+        """Set the place; the caller saves it."""
+        if not self.is_subscribed:
             self._happens_at_proxy(Event.STAND)
-        self._place = place
+        self.place = place
 
     def row(self) -> Changes:
         """The whole place, to be written; includes earlier changes whose write failed."""
-        return {TOPIC + self.topic: None if self._place is None else _encode(self._place)}
-
-    def written(self, *, durable: bool) -> None:
-        """The row was written as it is now."""
-        self._saved = self._place
-        if durable and self._place is not None:
-            self.durable_cursor = self._place.cursor
+        return {TOPIC + self.topic: None if self.place is NO_PLACE else _encode(self.place)}
 
     # The proxy.
 
@@ -187,7 +171,7 @@ class Subscription:
     def given_up(self) -> None:
         """The place can no longer be resumed; the proxy may have another one already."""
         self._happens_at_proxy(Event.END)
-        self._place = None
+        self.place = NO_PLACE
 
     def ended(self) -> None:
         """The subscription has ended; drop the undelivered messages."""
@@ -235,7 +219,7 @@ class Subscription:
     @property
     def run_slot(self) -> int | None:
         """Where the mark of the run is that the stored row is in."""
-        run = self._saved.run if self._saved is not None else None
+        run = self.saved.run
         return None if run is None else run.slot
 
     def join_run(
@@ -250,7 +234,7 @@ class Subscription:
         run = whole._replace(messages=batches.messages, first=whole.first + skip)
         self._happens_at_program(Event.BEGIN_RUN, run=run)
         number = whole.first >> 32
-        self._place = self.place.in_run(number, run.slot, batches.ends, skip=skip, total=total)
+        self.place = self.place.in_run(number, run.slot, batches.ends, skip=skip, total=total)
         self.fetched = deque(islice(self.fetched, len(batches.messages), None))
         return run
 
@@ -265,20 +249,27 @@ class Subscription:
             return
         taken = min(max(run.marks[run.slot] - run.first, 0), len(messages) + 1)  # see `Run.taken`
         self._happens_at_program(Event.END_RUN)
-        self._place = self.place.after_run(taken)
+        self.place = self.place.after_run(taken)
         self.fetched.extendleft(reversed(messages[taken:]))
         if 0 < taken <= len(messages) and self.place.terms.qos:
             self.handed_over(messages[taken - 1])
 
     def settle(self) -> None:
-        """The program called again: messages in hand are processed, reported losses skipped."""
-        self.is_kept = False
+        """The program called again: messages in hand are processed, reported losses skipped.
+
+        Those in hand are dropped if a rejection of one failed, or the place was given up.
+        """
+        if self.is_kept or self.place is NO_PLACE:
+            self.drop()
+            return
         last, lost_end = self.in_hand, self._lost_end
         self._happens_at_program(Event.SETTLE)
         if last is not None:
-            self._place = self.place.moved(last.offset + 1, last.timestamp_ns)
+            self.place = self.place.moved(last.offset + 1, last.timestamp_ns)
         elif lost_end is not None:
-            self._place = self.place.moved(lost_end, None)
+            self.place = self.place.moved(lost_end, None)
+        while self.fetched and self.fetched[0].offset < self.place.cursor:
+            self.fetched.popleft()  # in hand of one pattern, fetched by another
 
     def lost(self, end: int) -> None:
         """Report the loss of the messages up to `end` to the program."""
@@ -299,8 +290,11 @@ class Subscription:
     def letter_stored(self) -> None:
         """The dead letter is stored; later messages of the same `get` are still in hand."""
         letter = self.letter
+        assert letter is not None
         self._happens_at_program(Event.LETTER_STORED)
-        if letter is not None and letter.rest is not None:
+        if self.fetched and self.fetched[0].offset == letter.message.offset:
+            self.fetched.popleft()  # it was not delivered
+        if letter.rest is not None:
             self._happens_at_program(Event.HAND_OVER, in_hand=letter.rest)
 
     def letter_refused(self, offset: int) -> None:

@@ -71,7 +71,7 @@ def held_at(cursor: int = 0) -> tuple[Subscription, Written]:
 
 def count_of(held: Subscription, end: int) -> int:
     """How often the next message was handed over, once it is handed over up to `end`."""
-    held.move(held.place.handed_over(end))
+    held.move(held.place.counted(end))
     return held.place.deliveries(held.place.cursor)
 
 
@@ -147,7 +147,7 @@ class TestTheCursor:
         """H4, R9: a crash before the message is done leaves it to be done."""
         held, written = held_at()
 
-        written.move(held, held.place.handed_over(1))
+        written.move(held, held.place.counted(1))
         in_hand = written.reopened().place.cursor
         written.move(held, held.place.moved(1, NOW_NS))
         done = written.reopened().place.cursor
@@ -212,9 +212,9 @@ class TestDeliveries:
 
     def test_begin_again_after_a_message_that_was_processed(self) -> None:
         held, written = held_at()
-        written.move(held, held.place.handed_over(1))
+        written.move(held, held.place.counted(1))
         held = written.reopened()
-        written.move(held, held.place.handed_over(1))
+        written.move(held, held.place.counted(1))
         written.move(held, held.place.moved(1, NOW_NS))
 
         assert count_of(held, 2) == 1
@@ -222,7 +222,7 @@ class TestDeliveries:
     def test_of_many_in_hand_stay_counted_when_they_come_again_one_by_one(self) -> None:
         """H4: a batch of three was in hand; after the crash each of the three is marked."""
         held, written = held_at()
-        written.move(held, held.place.handed_over(3))
+        written.move(held, held.place.counted(3))
         held = written.reopened()
         counts = []
         for end in (1, 2, 3, 4):
@@ -233,7 +233,7 @@ class TestDeliveries:
 
     def test_of_more_than_was_in_hand_keep_the_mark_of_those_that_were(self) -> None:
         held, written = held_at()
-        written.move(held, held.place.handed_over(2))
+        written.move(held, held.place.counted(2))
         held = written.reopened()
 
         count = count_of(held, 5)
@@ -244,7 +244,7 @@ class TestDeliveries:
     def test_after_a_loss_stay_counted(self) -> None:
         """H27: the oldest of what was in hand is gone; what is left of it still comes again."""
         held, written = held_at()
-        written.move(held, held.place.handed_over(3))
+        written.move(held, held.place.counted(3))
         held = written.reopened()
 
         written.move(held, held.place.moved(2, None))
@@ -257,14 +257,14 @@ class TestALogThatEndsBelowWhatWasShown:
 
     def test_is_another_one(self) -> None:
         held, written = held_at(4)
-        written.move(held, held.place.handed_over(6))
+        written.move(held, held.place.counted(6))
 
         with pytest.raises(LogChangedError, match="offsets 4 to 5 were delivered"):
             written.reopened().place.compared("t", 5, forget=False)
 
     def test_is_taken_without_it_if_a_person_says_so(self) -> None:
         held, written = held_at(4)
-        written.move(held, held.place.handed_over(6))
+        written.move(held, held.place.counted(6))
         held = written.reopened()
 
         written.move(held, held.place.compared("t", 5, forget=True))
@@ -273,7 +273,7 @@ class TestALogThatEndsBelowWhatWasShown:
 
     def test_is_not_one_that_ends_right_after_it(self) -> None:
         held, _ = held_at(4)
-        place = held.place.handed_over(6)
+        place = held.place.counted(6)
 
         assert place.compared("t", 6, forget=False) is place
 

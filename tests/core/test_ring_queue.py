@@ -84,11 +84,11 @@ class TestAPush:
             queue.pushed(UnstoredFrames("t", PushedUnstored(boot=BOOT, batch=header), body))
         fitting = len(queue.messages)
         assert fitting == queue.place < QUEUE_BYTES_MAX // MIB + 3
-        assert not queue.is_missing  # there is no room: it is read when there is
+        assert (queue.is_missing, queue.has_room) == (True, False)  # read when there is room
 
         queue.hand_over(1)
 
-        assert queue.is_missing
+        assert queue.has_room
 
 
 class TestReading:

@@ -161,10 +161,10 @@ class TestAGet:
         subscription = house.subscriber.inbox.of("t")
         subscription.move(subscription.place.moved(1, None))
 
-        assert not subscription.is_saved
+        assert subscription.saved is not subscription.place
         house.writes_of_get()
 
-        assert subscription.is_saved
+        assert subscription.saved is subscription.place
         assert Inbox(house.disk.values).places["t"].cursor == 1
 
 
