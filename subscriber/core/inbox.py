@@ -15,9 +15,10 @@ from reliable_pubsub.common.core.marks import MARKS_MAX, Marks
 from reliable_pubsub.common.core.pattern import Pattern
 
 from .pattern_subscription import PATTERN, AskedPattern, PatternSubscription
-from .place import Place, run_batches
-from .subscription import TOPIC, Changes, Running, Subscription
+from .place import NO_PLACE, Place, run_batches
+from .subscription import Changes, Running, Subscription
 
+_TOPIC = "topic:"  # prefix of the names of rows
 _EPOCH = "epoch"
 _NOTE = "plan"  # the name it has in the state; a step file's note is its position in the plan
 
@@ -51,9 +52,9 @@ class Inbox:
         self.epoch = decode(stored[_EPOCH], type=int) if _EPOCH in stored else 0
         self.note = stored.get(_NOTE)
         places = {
-            name.removeprefix(TOPIC): decode(value, type=Place)
+            name.removeprefix(_TOPIC): decode(value, type=Place)
             for name, value in stored.items()
-            if name.startswith(TOPIC)
+            if name.startswith(_TOPIC)
         }
         known = {one.pattern: one for one in self.patterns.values()}
         self.patterns = {}
@@ -111,8 +112,8 @@ class Inbox:
             place = each.place
             # A cursor of 0 acknowledges nothing.
             is_ahead = tells and place.terms.qos == 2 and place.cursor > max(each.durable_cursor, 0)
-            if is_ahead or place is not each.saved or (durable and each.is_subscribed):
-                changes |= each.row()
+            if is_ahead or place is not each.saved or (durable and place is not NO_PLACE):
+                changes[_TOPIC + each.topic] = None if place is NO_PLACE else _encode(place)
                 written.append(each)
             syncs = syncs or is_ahead
         if changes:

@@ -12,7 +12,6 @@ from itertools import islice
 from math import inf
 from typing import Final, NamedTuple
 
-import msgspec
 from msgspec import Struct
 
 from reliable_pubsub.common.core.answers import SubAck
@@ -27,10 +26,8 @@ from .states import TO_PROGRAM, TO_PROXY, Event, ToProgram, ToProxy
 
 Changes = dict[str, bytes | None]
 
-TOPIC: Final = "topic:"  # prefix of the names of rows
 AHEAD_MIN: Final = 10  # messages that a loop fetches at once; see `Pace`
 AHEAD_MAX: Final = 1_000
-_encode = msgspec.msgpack.Encoder().encode
 
 
 class Confirmation(Struct):
@@ -125,10 +122,6 @@ class Subscription:
         if not self.is_subscribed:
             self._happens_at_proxy(Event.STAND)
         self.place = place
-
-    def row(self) -> Changes:
-        """The whole place, to be written; includes earlier changes whose write failed."""
-        return {TOPIC + self.topic: None if self.place is NO_PLACE else _encode(self.place)}
 
     # The proxy.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,13 +11,14 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.core.answers import SubAck
 from reliable_pubsub.common.core.batch import Message, crc32
+from reliable_pubsub.common.core.conversation import Save
 from reliable_pubsub.common.core.errors import LogChangedError, MalformedError
 from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.plan_mark import PlanMark, mark_of
 from reliable_pubsub.subscriber.core.direct_followers import direct_batches, messages_in
 from reliable_pubsub.subscriber.core.inbox import Inbox
 from reliable_pubsub.subscriber.core.place import Place, repositioned
-from reliable_pubsub.subscriber.core.subscription import Changes, Subscription
+from reliable_pubsub.subscriber.core.subscription import Subscription
 from tests.fakes import LOG, NOW_NS, put_body
 
 Batches = tuple[list[BatchHeader], bytes]
@@ -32,7 +35,7 @@ class Written:
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
 
-    def write(self, changes: Changes) -> None:
+    def write(self, changes: Mapping[str, bytes | None]) -> None:
         for name, value in changes.items():
             if value is None:
                 self.values.pop(name, None)
@@ -42,7 +45,14 @@ class Written:
     def move(self, held: Subscription, place: Place) -> None:
         """Move a subscription, and write it."""
         held.move(place)
-        self.write(held.row())
+        self.save(held)
+
+    def save(self, held: Subscription, note: bytes | None = None) -> None:
+        """Write the place of a subscription, and a note in the same step."""
+        inbox = Inbox({})
+        for effect in inbox.save(held, also=inbox.write_note(note) if note else None):
+            assert isinstance(effect, Save)
+            self.write(effect.changes)
 
     def reopened(self) -> Subscription:
         """The subscription in the next process."""
@@ -180,7 +190,7 @@ class TestTheCursor:
         held, written = held_at()
 
         held.move(held.place.moved(1, NOW_NS))
-        written.write(held.row() | Inbox({}).write_note(b"a note"))
+        written.save(held, b"a note")
 
         again = Inbox(written.values)
         assert (again.places["t"].cursor, again.note) == (1, b"a note")
@@ -205,7 +215,7 @@ class TestDeliveries:
         counts = []
         for _ in range(3):
             counts.append(count_of(held, 1))
-            written.write(held.row())
+            written.save(held)
             held = written.reopened()
 
         assert counts == [1, 2, 3]
@@ -316,6 +326,6 @@ class TestAConfirmedSubscription:
         held, written = held_at(5)
 
         held.ended()
-        written.write(held.row())
+        written.save(held)
 
         assert not written.reopened().is_subscribed
