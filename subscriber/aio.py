@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
@@ -36,8 +34,8 @@ from .core.qos0_queue import UnstoredCounts
 from .core.reading import Reading, read_history, read_newest, start_of_reading
 from .core.subscribe_call import SubscribeCall
 from .core.subscribing import OnLogChanged
-from .handling import aio_run
-from .loop import AioLoop, Loop
+from .handling import Awaiting, aio_run
+from .loop import AioLoop
 from .opening import open_subscriber
 from .qos_warning import warn_of_lower_qos
 
@@ -239,7 +237,7 @@ class Subscriber(AioClient[SubscriberEngine]):
         for one in topics if len(topics) > 1 else ():
             if self._engine.is_to_be_pushed(one):
                 await self.use_push(one, True)
-        await aio_run(_Handling(self), self._handlers, timeout_s)
+        await aio_run(Awaiting(self), self._handlers, timeout_s)
 
     def stop(self) -> None:
         """End `run` after the message that is being handled; at once, or within 2 s if none is."""
@@ -323,43 +321,3 @@ class Subscriber(AioClient[SubscriberEngine]):
     async def connect(self) -> None:
         """Get an epoch now; the other calls do it when they need one."""
         await self._run(self._engine.session.connecting())
-
-
-class _Handling:
-    """What `run` needs of a subscriber. Implements `handling.AioClient`."""
-
-    def __init__(self, subscriber: Subscriber) -> None:
-        self.now_s, self.reject = subscriber._opened.asker.clock.now_s, subscriber.reject
-        self._subscriber = subscriber
-        self._gate = subscriber._gate
-
-    @gated
-    async def wait_any(self, topics: Sequence[Topics], timeout_s: float) -> Topics | None:
-        """See `AioClient`."""
-        subscriber = self._subscriber
-        return await subscriber._run(subscriber._engine.wait_any(topics, timeout_s))
-
-    @gated
-    async def fail(self, message: Message, pause_s: float | None, reason: str) -> None:
-        """See `AioClient`."""
-        subscriber = self._subscriber
-        await subscriber._run(subscriber._engine.groups.fail(message, pause_s, reason))
-
-    def is_member(self, topic: Topics) -> bool:
-        """See `AioClient`."""
-        return self._subscriber._engine.is_member(topic)
-
-    async def sleep(self, seconds: float) -> None:
-        """See `AioClient`."""
-        await asyncio.sleep(seconds)
-
-    def turn(self, topic: Topics) -> tuple[Loop, AsyncIterable[Message]]:
-        """See `AioClient`."""
-        subscriber = self._subscriber
-        loop = AioLoop(lambda loop: subscriber._take_fetched(loop, topic), handles=True)
-        return loop, loop
-
-    async def keep_alive(self, topic: str) -> None:
-        """See `AioClient`."""
-        if self._subscriber._inbox.of(topic).place.terms.lease_ms:
-            await self._subscriber.keep_alive()

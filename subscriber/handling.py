@@ -9,12 +9,14 @@ being handled unacknowledged: it is redelivered, marked.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
-from collections.abc import AsyncIterable, Awaitable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
+from reliable_pubsub.common.aio import gated as aio_gated
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.pattern import Topics
@@ -22,9 +24,10 @@ from reliable_pubsub.common.frames import frames_of
 from reliable_pubsub.common.gate import gated
 
 from .core.handlers import LOOK_S, TURN_MESSAGES, Handler, Handlers, check_finished, reason_of
-from .loop import Loop
+from .loop import AioLoop, Loop
 
 if TYPE_CHECKING:
+    from .aio import Subscriber as AioSubscriber
     from .client import Subscriber
 
 _log = logging.getLogger("reliable_pubsub.subscriber")
@@ -34,99 +37,68 @@ _IN_RUN: Final = (
 )
 
 
-class Client(Protocol):
-    """What `run` needs of a subscriber."""
-
-    def now_s(self) -> float:
-        """Seconds of the monotonic clock."""
-
-    def sleep(self, seconds: float) -> None:
-        """Let time pass."""
-
-    def wait_any(self, topics: Sequence[Topics], timeout_s: float) -> Topics | None:
-        """Settle what is in hand; wait until one of the topics has messages to deliver."""
-
-    def turn(self, topic: Topics) -> tuple[Loop, Iterable[Message]]:
-        """A loop over the messages that are here, each processed when that is noted."""
-
-    def keep_alive(self, topic: str) -> None:
-        """Renew the lease, if the subscription has one."""
-
-    def reject(self, message: Message, reason: str) -> object:
-        """Make it a dead letter."""
-
-    def is_member(self, topic: Topics) -> bool:
-        """Whether the topic is read as a member of a group."""
-
-    def fail(self, message: Message, pause_s: float | None, reason: str) -> None:
-        """Give a message of a group back for a pause; None: let it die."""
-
-
-class AioClient(Protocol):
-    """The same for asyncio."""
-
-    def now_s(self) -> float:
-        """Seconds of the monotonic clock."""
-
-    def sleep(self, seconds: float) -> Awaitable[None]:
-        """Let time pass."""
-
-    def wait_any(self, topics: Sequence[Topics], timeout_s: float) -> Awaitable[Topics | None]:
-        """See `Client`."""
-
-    def turn(self, topic: Topics) -> tuple[Loop, AsyncIterable[Message]]:
-        """See `Client`."""
-
-    def keep_alive(self, topic: str) -> Awaitable[None]:
-        """See `Client`."""
-
-    def reject(self, message: Message, reason: str) -> Awaitable[object]:
-        """See `Client`."""
-
-    def is_member(self, topic: Topics) -> bool:
-        """See `Client`."""
-
-    def fail(self, message: Message, pause_s: float | None, reason: str) -> Awaitable[None]:
-        """See `Client`."""
-
-
 class Blocking:
-    """What `run` needs of a `Subscriber`. Implements `Client`."""
+    """What `run` needs of a `Subscriber`."""
 
     def __init__(self, subscriber: Subscriber) -> None:
         clock = subscriber._opened.asker.clock
         self.now_s, self.sleep, self.reject = clock.now_s, clock.sleep, subscriber.reject
+        self.is_member = subscriber._engine.is_member
         self._subscriber = subscriber
         self._gate = subscriber._gate
 
     @gated
     def wait_any(self, topics: Sequence[Topics], timeout_s: float) -> Topics | None:
-        """See `Client`."""
+        """Settle what is in hand; wait until one of the topics has messages to deliver."""
         subscriber = self._subscriber
         return subscriber._run(subscriber._engine.wait_any(topics, timeout_s))
 
     @gated
     def fail(self, message: Message, pause_s: float | None, reason: str) -> None:
-        """See `Client`."""
+        """Give a message of a group back for a pause; None: let it die."""
         subscriber = self._subscriber
         subscriber._run(subscriber._engine.groups.fail(message, pause_s, reason))
 
-    def is_member(self, topic: Topics) -> bool:
-        """See `Client`."""
-        return self._subscriber._engine.is_member(topic)
-
     def turn(self, topic: Topics) -> tuple[Loop, Iterable[Message]]:
-        """See `Client`."""
+        """A loop over the messages that are here, each processed when that is noted."""
         loop = Loop(handles=True)
         return loop, self._subscriber._steps(loop, topic, 0.0)
 
     def keep_alive(self, topic: str) -> None:
-        """See `Client`."""
+        """Renew the lease, if the subscription has one."""
         if self._subscriber.inbox.of(topic).place.terms.lease_ms:
             self._subscriber.keep_alive()
 
 
-def run(client: Client, handlers: Handlers, timeout_s: float | None) -> None:
+class Awaiting:
+    """What `aio_run` needs of an `aio.Subscriber`; see `Blocking`."""
+
+    def __init__(self, subscriber: AioSubscriber) -> None:
+        self.now_s, self.reject = subscriber._opened.asker.clock.now_s, subscriber.reject
+        self.is_member = subscriber._engine.is_member
+        self._subscriber = subscriber
+        self._gate = subscriber._gate
+
+    @aio_gated
+    async def wait_any(self, topics: Sequence[Topics], timeout_s: float) -> Topics | None:
+        subscriber = self._subscriber
+        return await subscriber._run(subscriber._engine.wait_any(topics, timeout_s))
+
+    @aio_gated
+    async def fail(self, message: Message, pause_s: float | None, reason: str) -> None:
+        subscriber = self._subscriber
+        await subscriber._run(subscriber._engine.groups.fail(message, pause_s, reason))
+
+    def turn(self, topic: Topics) -> AioLoop:
+        subscriber = self._subscriber
+        return AioLoop(lambda loop: subscriber._take_fetched(loop, topic), handles=True)
+
+    async def keep_alive(self, topic: str) -> None:
+        if self._subscriber._inbox.of(topic).place.terms.lease_ms:
+            await self._subscriber.keep_alive()
+
+
+def run(client: Blocking, handlers: Handlers, timeout_s: float | None) -> None:
     """Handle messages until `stop`, or `timeout_s` without one.
 
     Raises:
@@ -145,7 +117,7 @@ def _is_run(handlers: Handlers) -> bool:
     )
 
 
-def _run(client: Client, handlers: Handlers, timeout_s: float | None) -> None:
+def _run(client: Blocking, handlers: Handlers, timeout_s: float | None) -> None:
     handlers.is_stopped = False
     last_s, patience_s = client.now_s(), inf if timeout_s is None else timeout_s
     while not handlers.is_stopped:
@@ -165,7 +137,7 @@ def _run(client: Client, handlers: Handlers, timeout_s: float | None) -> None:
         last_s = client.now_s()
 
 
-async def aio_run(client: AioClient, handlers: Handlers, timeout_s: float | None) -> None:
+async def aio_run(client: Awaiting, handlers: Handlers, timeout_s: float | None) -> None:
     """As `run`."""
     if handlers.is_awaited:
         raise UsageError(_IN_RUN)
@@ -176,7 +148,7 @@ async def aio_run(client: AioClient, handlers: Handlers, timeout_s: float | None
         handlers.is_awaited = False
 
 
-async def _aio_run(client: AioClient, handlers: Handlers, timeout_s: float | None) -> None:
+async def _aio_run(client: Awaiting, handlers: Handlers, timeout_s: float | None) -> None:
     handlers.is_stopped = False
     last_s, patience_s = client.now_s(), inf if timeout_s is None else timeout_s
     while not handlers.is_stopped:
@@ -187,9 +159,9 @@ async def _aio_run(client: AioClient, handlers: Handlers, timeout_s: float | Non
                 return
             continue
         handle = _aio_handle_of_group if client.is_member(topic) else _aio_handle
-        loop, messages = client.turn(topic)
+        loop = client.turn(topic)
         number = 0
-        async for message in messages:
+        async for message in loop:
             await handle(client, handlers.of(topic), message)
             loop.note_handled()
             number += 1
@@ -198,7 +170,7 @@ async def _aio_run(client: AioClient, handlers: Handlers, timeout_s: float | Non
         last_s = client.now_s()
 
 
-def _handle(client: Client, handler: Handler, message: Message) -> None:
+def _handle(client: Blocking, handler: Handler, message: Message) -> None:
     """Call the handler until it returns, or the message has failed."""
     attempts = 0
     while True:
@@ -217,7 +189,7 @@ def _handle(client: Client, handler: Handler, message: Message) -> None:
         client.sleep(pause_s)
 
 
-def _handle_of_group(client: Client, handler: Handler, message: Message) -> None:
+def _handle_of_group(client: Blocking, handler: Handler, message: Message) -> None:
     """Call the handler once; a failed message is given back, for any member, until it has died."""
     try:
         result = handler.call(message)
@@ -229,7 +201,7 @@ def _handle_of_group(client: Client, handler: Handler, message: Message) -> None
         check_finished(message, result)
 
 
-async def _aio_handle(client: AioClient, handler: Handler, message: Message) -> None:
+async def _aio_handle(client: Awaiting, handler: Handler, message: Message) -> None:
     attempts = 0
     while True:
         try:
@@ -246,10 +218,10 @@ async def _aio_handle(client: AioClient, handler: Handler, message: Message) -> 
             check_finished(message, result)
             return
         await client.keep_alive(message.topic)
-        await client.sleep(pause_s)
+        await asyncio.sleep(pause_s)
 
 
-async def _aio_handle_of_group(client: AioClient, handler: Handler, message: Message) -> None:
+async def _aio_handle_of_group(client: Awaiting, handler: Handler, message: Message) -> None:
     try:
         result = handler.call(message)
         if inspect.isawaitable(result):

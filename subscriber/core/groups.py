@@ -196,10 +196,8 @@ class Groups:
 
     def take(self, member: Membership, timeout_s: float) -> Conversation[Running | list[Message]]:
         """Count what is in hand as processed, and let a loop take the next messages."""
-        if self._session.recorder.active:  # each message has a line of its own
-            return (yield from self.get(member, 1, timeout_s, loops=True))
         found = yield from self.get(member, 1, timeout_s, loops=True)
-        if not found:
+        if not found or self._session.recorder.active:  # each message has a line of its own
             return found
         member.give_to_loop(found)
         until_s = member.until_s
