@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from reliable_pubsub.common.core.requests import AnyRequest, Get, History
 from reliable_pubsub.proxy.core.engine import Engine
 from reliable_pubsub.proxy.core.reading import batches_from, get
@@ -63,7 +65,8 @@ class KeepsWaiters(WaitingGets):
     def turn(self) -> list[WaitingGet]:
         now = super().turn()
         for one in now:
-            self.keep(one.request, one.reply_to, now_s=0.0, most_s=1.0, ring_end=0)
+            if one.request.client not in self.of:
+                self._keep(replace(one, until_s=1.0))
         return now
 
 

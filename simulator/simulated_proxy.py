@@ -69,9 +69,12 @@ class WatchedEngine(Engine):
     ) -> Decision:
         self._arrives = True
         try:
-            return super().handle(request, body, reply_to, now_s=now_s, now_ns=now_ns)
+            decision = super().handle(request, body, reply_to, now_s=now_s, now_ns=now_ns)
         finally:
             self._arrives = False
+        kept = self.waiting.of.get(request.client)
+        self.world.counts["get_waits"] += kept is not None and kept.request is request
+        return decision
 
     def _decide(self, request: AnyRequest, body: bytes, now_ns: int) -> Decision:
         settings = self.state.settings
@@ -106,11 +109,6 @@ class WatchedEngine(Engine):
         if self.faults.keys:
             self.world.counts["keys"] += 1
             judge_accounts(self.state)
-
-    def _waits(self, request: AnyRequest, reply_to: Any, now_s: float) -> bool:
-        waits = super()._waits(request, reply_to, now_s)
-        self.world.counts["get_waits"] += waits
-        return waits
 
     def _put_off(self) -> None:
         self.world.happened("disk_hangs", "proxy", "a commit takes longer than answers wait")

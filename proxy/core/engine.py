@@ -35,7 +35,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.actions import Admin
@@ -52,22 +52,21 @@ from reliable_pubsub.common.core.limits import (
 )
 from reliable_pubsub.common.core.message_base import Reply, Role
 from reliable_pubsub.common.core.pattern_messages import Fetch, Match
-from reliable_pubsub.common.core.qos0_messages import Listeners, ListenersReport, Ring
-from reliable_pubsub.common.core.requests import AnyRequest, Get, Hello
+from reliable_pubsub.common.core.qos0_messages import Listeners, Ring
+from reliable_pubsub.common.core.requests import AnyRequest, Hello
 from reliable_pubsub.common.core.status import Status, StatusReport
 from reliable_pubsub.common.core.wire import decode_request, encode
 from reliable_pubsub.relay.core.attendance import Excess
 from reliable_pubsub.relay.core.messages import Interest, Node
-from reliable_pubsub.relay.core.rights import Authority, Shown, denied
+from reliable_pubsub.relay.core.rights import Authority, denied
 from reliable_pubsub.relay.core.unstored import decode_offer
 from reliable_pubsub.relay.core.wire import decode_node_request, is_for_node
 
 from . import applying, broker
-from .account_status import KeyUses, key_uses, with_uses
+from .account_status import KeyUses, key_uses
 from .administration import subscriber_of
 from .counts import Counts
 from .groups import topics_due
-from .leases import longest_wait_s
 from .outputs import Answer, Deed, HeldAnswer, Output, Visible, Work
 from .pushes import Pushes
 from .qos0 import BecameOfOffer, take_offer
@@ -78,13 +77,13 @@ from .replies import echo, malformed, too_many
 from .rights import needs_of_staged, part_of
 from .sessions import heard
 from .state import BrokerSettings, Setup, State
+from .status_report import completed
 from .stored import StoredState
 from .waiting_gets import OVERTAKEN, WaitingGet, WaitingGets
 
 UNWRITTEN_BYTES_MAX: Final = 16 * MIB  # above it puts, and a `snapshot` ACK, wait for the disk
 assert UNWRITTEN_BYTES_MAX + BODY_BYTES_MAX < CACHE_BYTES_MAX  # so all of it can be read
 # Tuples, because a union is made again each time that it is looked at.
-_WAITING: Final = (Get, Take, Fetch)
 _COMPLETED: Final = (Ring, Status, Listeners)
 
 
@@ -119,8 +118,8 @@ class Engine:
         """
         self._setup = setup
         self._timing = timing
-        self._ingress_endpoint = ingress_endpoint
-        self._describe = describe
+        self.ingress_endpoint = ingress_endpoint
+        self.describe = describe
         self._connections = connections
         self.pushes = pushes or Pushes(boot=setup.boot)
         self.state = self._new_state(stored)
@@ -134,7 +133,7 @@ class Engine:
         self._flush_at_s = math.inf  # when they are handed over although none does
         self._unwritten: deque[tuple[int, int]] = deque()  # record number, bytes up to it
         self.unwritten_bytes = 0
-        self._disk_hangs = False  # since a commit takes longer than answers wait
+        self.disk_hangs = False  # since a commit takes longer than answers wait
         self.quotas = Quotas()
         self.quotas.begin(self.state)
         self.requests_count = 0
@@ -220,7 +219,7 @@ class Engine:
             return
         if authority.has_rights:
             if (shown := authority.shown(key, request)) is not None:
-                part = self._part_of(request, key, now_ns, shown)
+                part = part_of(self, request, key, now_ns, shown)
                 self._answer(reply_to, part.reply, part.body, part.visible_at, now_s)
                 return
             self.quotas.count_for(authority.charged(key, request), role, now_s)
@@ -229,14 +228,6 @@ class Engine:
         if isinstance(request, Admin):
             self.state.administration.asker = authority.name_of(key, request)
         self.handle(request, body, reply_to, now_s=now_s, now_ns=now_ns)
-
-    def _part_of(self, request: AnyRequest, key: str, now_ns: int, shown: Shown) -> Decision:
-        """The answer to what shows topics, with those that a key may be shown."""
-        part = part_of(self.state, request, now_ns, shown)
-        if isinstance(part.reply, StatusReport):
-            uses = self.uses(self.state.authority.name_of(key, request))
-            part = replace(part, reply=with_uses(request, part.reply, uses))
-        return broker.without_waiting(self.state, request, part) if self._disk_hangs else part
 
     def _take_node(
         self,
@@ -279,7 +270,10 @@ class Engine:
         if self.waiting.of:
             self.waiting.heard(request, reply_to)
         decision = self._decide(request, body, now_ns)
-        if not (decision.is_empty and self._waits(request, reply_to, now_s)):
+        waits = decision.is_empty and self.waiting.keep(
+            self.state, request, reply_to, now_s, self.quotas.client
+        )
+        if not waits:
             self._answer(reply_to, decision.reply, decision.body, decision.visible_at, now_s)
         return decision
 
@@ -288,31 +282,16 @@ class Engine:
         state = self.state
         decision = broker.VERBS[type(request)](state, request, body, now_ns)
         if isinstance(request, _COMPLETED):
-            decision = self._completed(request, decision)
+            decision = completed(self, request, decision)
         if state.administration.paused is not None or state.storage_full_until_s is not None:
             decision = broker.without_storage(state, request, decision)
-        if self._disk_hangs:
+        if self.disk_hangs:
             decision = broker.without_waiting(state, request, decision)
         if decision.records:
             if state.authority.has_rights or state.settings.stored_bytes_max < NUMBER_MAX:
                 decision = self.quotas.judged(state, request, decision)
             self._apply(decision.records)
         return decision
-
-    def _waits(self, request: AnyRequest, reply_to: Any, now_s: float) -> bool:
-        """Whether a request that has found nothing is kept until there is something."""
-        if not isinstance(request, _WAITING) or not request.wait_ms:
-            return False
-        most_s = longest_wait_s(self.state, request.client)
-        ring_end = 0 if isinstance(request, Fetch) else self.state.rings.ends.get(request.topic, 0)
-        return self.waiting.keep(
-            request,
-            reply_to,
-            now_s=now_s,
-            most_s=most_s,
-            ring_end=ring_end,
-            client=self.quotas.client,
-        )
 
     def _answer(
         self,
@@ -334,29 +313,6 @@ class Engine:
             self.outputs.append(Answer(reply_to, frames))
         else:
             self.held.append(HeldAnswer(visible_at, now_s, reply_to, reply, frames))
-
-    def _completed(self, request: Ring | Status | Listeners, decision: Decision) -> Decision:
-        """Add what the broker does not know."""
-        report = decision.reply
-        if isinstance(report, Refusal):
-            return decision
-        if isinstance(request, Ring):
-            self.state.rings.asked(request.topic, request.client, request.place)
-        elif isinstance(report, ListenersReport):
-            is_pushed = self.pushes.is_wanted(report.topic)
-            report = replace(report, pushed=is_pushed, ingress_endpoint=self._ingress_endpoint)
-        elif isinstance(report, StatusReport):
-            report = with_uses(request, report, self.uses())
-            report = self._describe(
-                replace(
-                    report,
-                    requests_count=self.requests_count,
-                    dropped_requests=self.malformed_count,
-                    waiting_gets=len(self.waiting) or UNSET,
-                ),
-                self,
-            )
-        return replace(decision, reply=report)
 
     def uses(self, only: str | None = None) -> Generator[None, None, KeyUses]:
         """What each key, or one, uses of its quotas; yields after each piece of the count."""
@@ -408,7 +364,7 @@ class Engine:
 
     def committed(self, lsn: int) -> None:
         """The store has every record up to `lsn`: release the replies that depend on them."""
-        self._disk_hangs = False
+        self.disk_hangs = False
         while self._unwritten and self._unwritten[0][0] <= lsn:
             self.unwritten_bytes -= self._unwritten.popleft()[1]
         self._show(lsn)
@@ -442,7 +398,7 @@ class Engine:
             stored: what the store holds.
             why: the text for clients.
         """
-        self._disk_hangs = False
+        self.disk_hangs = False
         version = self.state.interest_version  # what was told stays told
         self.state = self._new_state(stored)
         self.state.interest_version += version
@@ -459,7 +415,7 @@ class Engine:
 
         Their records stay applied and queued, so a retry is recognised (rules R4, R11, R12).
         """
-        self._disk_hangs = True
+        self.disk_hangs = True
         self._answer_all_held(broker.not_yet)
 
     def _answer_all_held(self, instead: Callable[[State, Reply], Reply]) -> None:

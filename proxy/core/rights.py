@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -15,10 +16,15 @@ from reliable_pubsub.relay.core.messages import Interest, Node
 from reliable_pubsub.relay.core.needs import Need
 from reliable_pubsub.relay.core.rights import Shown
 
+from .account_status import with_uses
+from .broker import without_waiting
 from .interests import subscriptions
 from .records import Decision
 from .state import State
 from .status_report import status
+
+if TYPE_CHECKING:
+    from .engine import Engine
 
 
 def needs_of_staged(state: State, request: AnyRequest | Interest | Node) -> Iterator[Need]:
@@ -34,11 +40,15 @@ def needs_of_staged(state: State, request: AnyRequest | Interest | Node) -> Iter
         yield Need("put", topic)
 
 
-def part_of(state: State, request: AnyRequest, now_ns: int, shown: Shown) -> Decision:
-    """SUBSCRIPTIONS or a STATUS of some topics, without the figures of the whole proxy."""
+def part_of(engine: Engine, request: AnyRequest, key: str, now_ns: int, shown: Shown) -> Decision:
+    """SUBSCRIPTIONS or a STATUS of what a key may be shown, without figures of the whole proxy."""
+    state = engine.state
     if isinstance(request, Subscriptions):
-        return subscriptions(state, request, b"", now_ns, shown)
-    assert isinstance(request, Status)
-    report = status(state, request, b"", now_ns, shown).reply
-    assert isinstance(report, StatusReport)
-    return Decision(replace(report, sessions_count=0, staging=UNSET))
+        part = subscriptions(state, request, b"", now_ns, shown)
+    else:
+        assert isinstance(request, Status)
+        report = status(state, request, b"", now_ns, shown).reply
+        assert isinstance(report, StatusReport)
+        uses = engine.uses(state.authority.name_of(key, request))
+        part = Decision(with_uses(request, replace(report, sessions_count=0, staging=UNSET), uses))
+    return without_waiting(state, request, part) if engine.disk_hangs else part

@@ -5,10 +5,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 from heapq import nsmallest
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
+from reliable_pubsub.common.core.answers import Refusal
 from reliable_pubsub.common.core.limits import STATUS_PAGE_ROWS
+from reliable_pubsub.common.core.qos0_messages import Listeners, ListenersReport, Ring
 from reliable_pubsub.common.core.status import (
     GroupStatus,
     KeptStatus,
@@ -20,12 +24,16 @@ from reliable_pubsub.common.core.status import (
     TopicStatus,
 )
 
+from .account_status import with_uses
 from .group_state import is_group, subscription_of_group
 from .records import Decision
 from .replies import echo
 from .state import State
 from .topic_log import TopicLog
 from .transactions import staging_status
+
+if TYPE_CHECKING:
+    from .engine import Engine
 
 
 def status(
@@ -63,6 +71,25 @@ def status(
         paused=UNSET if (reason := state.administration.paused) is None else reason,
     )
     return Decision(report)
+
+
+def completed(engine: Engine, request: Ring | Status | Listeners, decision: Decision) -> Decision:
+    """An answer with what the engine knows beside the state."""
+    report = decision.reply
+    if isinstance(request, Ring) and not isinstance(report, Refusal):
+        engine.state.rings.asked(request.topic, request.client, request.place)
+    elif isinstance(report, ListenersReport):
+        is_pushed = engine.pushes.is_wanted(report.topic)
+        report = replace(report, pushed=is_pushed, ingress_endpoint=engine.ingress_endpoint)
+    elif isinstance(report, StatusReport):
+        report = replace(
+            with_uses(request, report, engine.uses()),
+            requests_count=engine.requests_count,
+            dropped_requests=engine.malformed_count,
+            waiting_gets=len(engine.waiting) or UNSET,
+        )
+        report = engine.describe(report, engine)
+    return replace(decision, reply=report)
 
 
 def _kept(state: State, shown: Callable[[str], bool] | None) -> KeptStatus:

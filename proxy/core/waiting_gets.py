@@ -32,7 +32,9 @@ from reliable_pubsub.common.core.qos0_messages import Ring
 from reliable_pubsub.common.core.requests import Ack, AnyRequest, Bye, Dead, Get, Hello, Sub, Unsub
 from reliable_pubsub.common.core.rights import Client
 
+from .leases import longest_wait_s
 from .lower_bounds import LowerBounds
+from .state import State
 
 OVERTAKEN: Final = -2.0
 DECIDED_ONCE: Final = -1.0
@@ -40,6 +42,7 @@ TURN_MAX: Final = 64  # GETs that are decided in one turn of the loop
 
 
 Waits = Get | Take | Fetch
+_WAITING: Final = (Get, Take, Fetch)  # a union is made again each time that it is looked at
 
 
 class WaitingGet(Struct, frozen=True):
@@ -73,24 +76,25 @@ class WaitingGets:
 
     def keep(
         self,
-        request: Waits,
+        state: State,
+        request: AnyRequest,
         reply_to: Any,
-        *,
         now_s: float,
-        most_s: float,
-        ring_end: int,
         client: Client | None = None,
     ) -> bool:
-        """Keep a GET that has found nothing; return False if it is to be answered now.
+        """Keep a request that has found nothing; return False if it is to be answered now.
 
         Args:
-            most_s: it may wait at most so long, whatever it says.
-            ring_end: the next place in the ring of its topic.
             client: for whose key it counts; None: for none.
         """
-        wait_s = min((request.wait_ms or 0) / 1000, most_s)
-        ring = _ring_of(request)
-        has_ring = ring is not UNSET and ring < ring_end
+        if not isinstance(request, _WAITING) or not request.wait_ms:
+            return False
+        wait_s = min(request.wait_ms / 1000, longest_wait_s(state, request.client))
+        has_ring = (
+            isinstance(request, Get)
+            and request.ring is not UNSET
+            and request.ring < state.rings.ends.get(request.topic, 0)
+        )
         if wait_s <= 0 or has_ring or request.client in self.of or len(self) >= self._most:
             return False
         get = WaitingGet(request, reply_to, now_s + wait_s, client)

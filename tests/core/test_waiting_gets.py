@@ -341,10 +341,11 @@ class TestManyThatWait:
         assert proxy.engine.waiting._ends.looks - looks <= 20
 
     def test_leave_nothing_in_place(self) -> None:
-        waits = subscribed().engine.waiting
+        proxy = subscribed()
+        state, waits = proxy.state, proxy.engine.waiting
         for number in range(1000):
             get = a_get(0, topic=f"t{number}", client=f"s{number}", wait_ms=1)
-            waits.keep(get, number, now_s=0.0, most_s=math.inf, ring_end=0)
+            waits.keep(state, get, number, 0.0)
         waits.end(1.0)
 
         assert (len(waits.due), len(waits.of), len(waits._on), len(waits._over)) == (1000, 0, 0, 0)
