@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import secrets
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from hashlib import file_digest
-from itertools import groupby, pairwise
+from itertools import accumulate, groupby, pairwise
 from operator import itemgetter
 from typing import Any, Final
 
@@ -36,6 +37,13 @@ class StageRange(Struct, frozen=True, kw_only=True):
     retry: RetryPolicy
     store: str = ""  # of the proxy, for tasks that can open it
     fail_on_data_loss: bool = True
+
+
+class ArchivedFile(Struct, frozen=True):
+    """A file of an archive, for a task that reads it."""
+
+    manifest: Manifest
+    path: str  # its address
 
 
 class MergeFiles(Struct, frozen=True, kw_only=True):
@@ -158,6 +166,12 @@ def check_file(manifest: Manifest, path: str) -> None:
         )
 
 
+def seal_holds(work: ArchivedFile) -> bool:
+    """In a task: see that a file is what the table says. Raises as `check_file`."""
+    check_file(work.manifest, work.path)
+    return True
+
+
 def archived_rows(manifest: Manifest, path: str, columns: Sequence[str]) -> Iterator[Any]:
     """The record batches of a file, in the order of offsets.
 
@@ -171,10 +185,23 @@ def archived_rows(manifest: Manifest, path: str, columns: Sequence[str]) -> Iter
     yield from rows_of(manifest, path, columns)
 
 
-def rows_of(manifest: Manifest, path: str, columns: Sequence[str]) -> Iterator[Any]:
-    """The same of a file that was held against the table before."""
+def rows_of(
+    manifest: Manifest, path: str, columns: Sequence[str], wanted: MessageRange | None = None
+) -> Iterator[Any]:
+    """The same of a file that was held against the table before.
+
+    Args:
+        wanted: what is read, with its neighbours, of a file that lacks no offset; None: all.
+    """
     with open_file(path) as opened, pq.ParquetFile(opened) as file:
         if manifest.sha256:
-            yield from file.iter_batches(ROWS_MAX, columns=[*columns])
+            groups = range(file.num_row_groups)
+            if wanted is not None:
+                sizes = (file.metadata.row_group(number).num_rows for number in groups)
+                ends = list(accumulate(sizes, initial=manifest.first))[1:]
+                groups = groups[
+                    bisect_right(ends, wanted.first) : bisect_left(ends, wanted.end) + 1
+                ]
+            yield from file.iter_batches(ROWS_MAX, row_groups=groups, columns=[*columns])
         else:  # compacted by another program, in an order of its own
             yield from file.read([*columns]).sort_by("offset").to_batches(ROWS_MAX)

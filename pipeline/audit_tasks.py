@@ -15,9 +15,8 @@ from reliable_pubsub.subscriber.reader import LogReader
 
 from .archive import archived_files
 from .archive_files import Location
-from .archive_tasks import archived_rows, check_file, rows_of
+from .archive_tasks import ArchivedFile, archived_rows, rows_of
 from .core.evidence import Sighting, Whereabouts
-from .core.manifest import Manifest
 from .core.offsets import TopicOffset
 from .core.options import SourceOptions
 from .core.planning import MessageRange, ranges_between
@@ -32,17 +31,10 @@ class SightRange(Struct, frozen=True):
     retry: RetryPolicy
 
 
-class SightFile(Struct, frozen=True):
-    """Read this file of an archive."""
-
-    manifest: Manifest
-    path: str  # its address
-
-
-def kept_files(archive: Location, options: SourceOptions) -> list[SightFile]:
+def kept_files(archive: Location, options: SourceOptions) -> list[ArchivedFile]:
     """The files of an archive that hold what is wanted."""
     return [
-        SightFile(one, path) for one, path in archived_files(archive) if options.wants(one.topic)
+        ArchivedFile(one, path) for one, path in archived_files(archive) if options.wants(one.topic)
     ]
 
 
@@ -83,17 +75,7 @@ def sight_range(work: SightRange) -> Sighting:
     return Sighting(wanted.topic, wanted.log, wanted.first, wanted.end, found)
 
 
-def seal_holds(work: SightFile) -> bool:
-    """See that a file is what the table says.
-
-    Raises:
-        DamagedError: it is not.
-    """
-    check_file(work.manifest, work.path)
-    return True
-
-
-def sight_file(work: SightFile) -> Sighting:
+def sight_file(work: ArchivedFile) -> Sighting:
     """What an archived file holds.
 
     Raises:
@@ -116,9 +98,9 @@ def rows_of_files(works: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """In a task, for Spark's `mapInArrow`: the messages of files whose seals hold.
 
     Args:
-        works: a column of `SightFile` in JSON.
+        works: a column of `ArchivedFile` in JSON.
     """
     for texts in works:
         for text in texts.column(0).to_pylist():
-            work = msgspec.json.decode(text, type=SightFile)
+            work = msgspec.json.decode(text, type=ArchivedFile)
             yield from rows_of(work.manifest, work.path, _NAMES)

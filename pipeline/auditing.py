@@ -31,14 +31,8 @@ from reliable_pubsub.lab.reading import read_run, without_collection
 from reliable_pubsub.lab.report import report_option, write_report
 from reliable_pubsub.lab.verdict_text import show_verdict
 
-from .audit_tasks import (
-    SightFile,
-    kept_files,
-    live_ranges,
-    seal_holds,
-    sight_file,
-    sight_range,
-)
+from .archive_tasks import ArchivedFile, seal_holds
+from .audit_tasks import kept_files, live_ranges, sight_file, sight_range
 from .core.evidence import Sighting, Whereabouts, extents, of_one_log, with_log
 from .core.log_verdict import log_verdict
 from .core.manifest import Manifest
@@ -109,7 +103,7 @@ def read_live(
 
 
 def read_archive(
-    files: Sequence[SightFile], tasks: Tasks, on_sighting: OnSighting = unheard
+    files: Sequence[ArchivedFile], tasks: Tasks, on_sighting: OnSighting = unheard
 ) -> list[Sighting]:
     """Read files of an archive, every one held against the table."""
     return _by_and_by(tasks, sight_file, files, on_sighting)
@@ -119,7 +113,7 @@ def judge_log(
     tasks: SparkTasks,
     options: SourceOptions,
     now: Mapping[str, Whereabouts],
-    files: Sequence[SightFile],
+    files: Sequence[ArchivedFile],
     advance: Callable[[int, str], None] = lambda messages, what: None,
 ) -> tuple[Run, Verdict]:
     """The verdict over a log alone, made by Spark; and a run with the messages that it names.

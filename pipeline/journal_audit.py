@@ -18,7 +18,8 @@ from reliable_pubsub.lab.core.story import Story
 from reliable_pubsub.lab.core.verdict import Verdict
 from reliable_pubsub.lab.reading import Files, check_files, journal_files, owners_of
 
-from .audit_tasks import SightFile, live_ranges
+from .archive_tasks import ArchivedFile
+from .audit_tasks import live_ranges
 from .core.evidence import Whereabouts
 from .core.options import SourceOptions
 from .journal_tasks import (
@@ -88,7 +89,7 @@ def judge_journals(
     journals: Surveyed,
     options: SourceOptions,
     now: Mapping[str, Whereabouts] | None,
-    files: Sequence[SightFile],
+    files: Sequence[ArchivedFile],
 ) -> tuple[Verdict, Story | None]:
     """The verdict over journals and a log, made by tasks; and the story of a violation.
 

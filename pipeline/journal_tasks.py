@@ -23,7 +23,8 @@ from reliable_pubsub.lab.core.story import Story, story_of
 from reliable_pubsub.lab.core.verdict import Verdict
 from reliable_pubsub.lab.reading import Files, read_file, without_collection
 
-from .audit_tasks import SightFile, SightRange, sight_file, sight_range
+from .archive_tasks import ArchivedFile
+from .audit_tasks import SightRange, sight_file, sight_range
 from .core.evidence import Sighting, Whereabouts, with_log
 
 NO_PART: Final = -1  # what all parts have, and nothing else
@@ -80,7 +81,7 @@ def survey_file(work: JournalFile) -> SeenFile:
 class Cut(Struct, frozen=True, kw_only=True):
     """A run as its parts are judged."""
 
-    work: Sequence[JournalFile | SightFile | SightRange]
+    work: Sequence[JournalFile | ArchivedFile | SightRange]
     parts: Mapping[str, int]  # by topic
     shared: Sequence[tuple[Number, AnyLine]]
     owners: Mapping[int, str]  # outputs: the subscriber, by the place of the file in the work
@@ -179,7 +180,7 @@ def _rows(cut: Cut, place: int) -> Iterator[pa.RecordBatch]:
     match cut.work[place]:
         case JournalFile() as file:
             yield from _rows_of(cut, place, file)
-        case SightFile() as file:
+        case ArchivedFile() as file:
             sighting = sight_file(file)
             yield _row(cut.parts[sighting.topic], place, "archived", sighting)
         case SightRange() as wanted:

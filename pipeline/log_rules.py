@@ -17,7 +17,8 @@ from pyspark.storagelevel import StorageLevel
 
 from reliable_pubsub.common.core.journal import Seen
 
-from .audit_tasks import SightFile, rows_of_files
+from .archive_tasks import ArchivedFile
+from .audit_tasks import rows_of_files
 from .core.evidence import Extent, Whereabouts
 from .core.log_verdict import Fault, FaultKind, TopicSight
 from .core.options import Positions, SourceOptions
@@ -43,7 +44,7 @@ _SEEN_KIND: Final = (
 _BY_OFFSET: Final = (Window.unboundedPreceding, -1)  # what is before a row
 
 
-def archived_rows(spark: SparkSession, files: Sequence[SightFile]) -> DataFrame:
+def archived_rows(spark: SparkSession, files: Sequence[ArchivedFile]) -> DataFrame:
     """The messages of archived files.
 
     From an object store Spark itself reads only with a jar of Hadoop, so tasks read there by Arrow.

@@ -94,7 +94,7 @@ def put_numbered(
         read, begin = read + len(batch.payloads), read
         if begin < done <= read:
             last = record_at(batch, done - begin - 1)
-            _compare(publisher, reader, topic, done, last, source)
+            check_last(publisher, reader, topic, done, last, source)
         if read <= done:
             continue
         left = part_of(batch, max(done - begin, 0), len(batch.payloads))
@@ -103,11 +103,11 @@ def put_numbered(
         first = receipt.offset if count == 0 else first
         count += len(left.payloads)
     if done and last is None:
-        _compare(publisher, reader, topic, done, None, source)
+        check_last(publisher, reader, topic, done, None, source)
     return Outcome(source, done, count, first)
 
 
-def _compare(
+def check_last(
     publisher: Publisher,
     reader: LogReader,
     topic: str,

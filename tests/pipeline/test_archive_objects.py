@@ -19,7 +19,7 @@ from reliable_pubsub.pipeline.archive_files import place_of
 from reliable_pubsub.pipeline.audit_tasks import kept_files
 from reliable_pubsub.pipeline.auditing import judge_log
 from reliable_pubsub.pipeline.core.places import check_archive, delta_options
-from reliable_pubsub.pipeline.replaying import archived_past
+from reliable_pubsub.pipeline.replay_tasks import archived_batches, archived_past
 from reliable_pubsub.pipeline.tasks import SparkTasks
 from tests.integration.harness import Service
 
@@ -121,7 +121,7 @@ class TestAnArchiveInAnObjectStore:
         assert verdict.holds
         assert sum(rule.checked for rule in verdict.rules) >= 14
         past = archived_past(bucket, "t", 2, 9)
-        assert [one for batch in past.batches() for one in batch.payloads] == [
+        assert [one for batch in archived_batches(*past) for one in batch.payloads] == [
             b"m%d" % n for n in range(3, 10)
         ]
 
@@ -133,11 +133,11 @@ class TestAnArchiveInAnObjectStore:
         with object_store.system().open_output_stream(address.removeprefix("s3://")) as file:
             file.write(b"PAR1")
         with pytest.raises(DamagedError, match="offsets are 0 to 2 of 't'"):
-            list(archived_past(bucket, "t", None, None).batches())
+            list(archived_batches(*archived_past(bucket, "t", None, None)))
         object_store.remove(address)
 
         with pytest.raises(DamagedError, match="No such file"):
-            list(archived_past(bucket, "t", None, None).batches())
+            list(archived_batches(*archived_past(bucket, "t", None, None)))
 
     def test_is_not_made_where_something_else_is(
         self, object_store: ObjectStore, bucket: str

@@ -34,7 +34,8 @@ from reliable_pubsub.pipeline.records import (
     places_of,
     records_of,
 )
-from reliable_pubsub.pipeline.replaying import Pace, archived_past, replay_client
+from reliable_pubsub.pipeline.replay_tasks import Pace, archived_batches, archived_past
+from reliable_pubsub.pipeline.replaying import replay_client
 from tests.integration.harness import STUBBORN, Service, losing_link
 
 from .test_archive import catch_up
@@ -326,14 +327,14 @@ class TestAnArchivedPast:
     def test_is_a_range_of_it_across_its_files(self, tmp_path: Path) -> None:
         catch_up(a_log(4, 1, 5), tmp_path)
 
-        past = archived_past(tmp_path, "t", 2, 9)
+        wanted, files = archived_past(tmp_path, "t", 2, 9)
 
-        assert [one for batch in past.batches() for one in batch.payloads] == [
+        assert [one for batch in archived_batches(wanted, files) for one in batch.payloads] == [
             b"m%d" % n for n in range(3, 10)
         ]
-        same = archived_past(tmp_path, "t", 2, 9).wanted
-        assert replay_client(past.wanted, "u") == replay_client(same, "u")
-        assert replay_client(past.wanted, "u") != replay_client(past.wanted, "v")
+        same, _ = archived_past(tmp_path, "t", 2, 9)
+        assert replay_client(wanted, "u") == replay_client(same, "u")
+        assert replay_client(wanted, "u") != replay_client(wanted, "v")
 
     def test_that_is_not_all_there_is_refused(self, tmp_path: Path) -> None:
         catch_up(a_log(4), tmp_path)
