@@ -21,7 +21,6 @@ from reliable_pubsub.common.core.errors import (
     DeniedError,
     InDoubtError,
     NotPossibleError,
-    ProxyUnreachableError,
     PubSubError,
     UsageError,
 )
@@ -33,7 +32,7 @@ from .core.board import Board, Order
 from .core.content import parse_bytes, row_of, view_of
 from .core.keys import key_rows
 from .core.story import story_of
-from .watch import Seen, Watch
+from .watch import Seen, Watch, as_the_page_says
 
 FIRST_LOOK_S: Final = 1.5  # that a page waits for the first look
 ORDERS: Final[tuple[Order, ...]] = get_args(Order)
@@ -218,25 +217,11 @@ def _told(answer: Callable[..., object], body: type[Any] | None = None) -> Page:
             found = await run_in_threadpool(answer, request, *more)
         except msgspec.MsgspecError as error:
             return _json({"code": "USAGE", "text": f"the request is no such one: {error}"}, 400)
-        except ProxyUnreachableError as error:
-            return _json({"code": error.code, "text": _unanswered(error)}, _status_of(error))
         except PubSubError as error:
-            return _json({"code": error.code, "text": str(error)}, _status_of(error))
+            return _json({"code": error.code, "text": as_the_page_says(error)}, _status_of(error))
         return _json(found, 200)
 
     return tell
-
-
-def _unanswered(error: ProxyUnreachableError) -> str:
-    """What it means on the page; the error itself speaks of commands."""
-    if error.verb == "ADMIN":
-        fate = "It is not known whether it was done: look when it answers, before you ask again."
-    else:
-        fate = "Nothing was changed."
-    return (
-        f"The proxy has not answered {error.verb} in {error.attempts} attempts over "
-        f"{error.waited_s:.1f} s. {fate}"
-    )
 
 
 def _json(value: object, status: int) -> Response:

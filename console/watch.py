@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.errors import PubSubError
+from reliable_pubsub.common.core.errors import ProxyUnreachableError, PubSubError
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.relay.core.messages import NodeReport
@@ -88,7 +88,7 @@ class Watch:
             try:
                 look = self._look()
             except PubSubError as error:
-                self._tell(None, str(error))
+                self._tell(None, as_the_page_says(error))
             else:
                 self._tell(Board(look, earlier), "")
                 earlier = look
@@ -132,3 +132,17 @@ class Watch:
     def _pause(self, pause_s: float) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._is_ending, pause_s)
+
+
+def as_the_page_says(error: PubSubError) -> str:
+    """What an error means on the page; one of a proxy that is away speaks of commands itself."""
+    if not isinstance(error, ProxyUnreachableError):
+        return str(error)
+    if error.verb == "ADMIN":
+        fate = "It is not known whether it was done: look when it answers, before you ask again."
+    else:
+        fate = "Nothing was changed."
+    return (
+        f"The proxy has not answered {error.verb} in {error.attempts} attempts over "
+        f"{error.waited_s:.1f} s. {fate}"
+    )

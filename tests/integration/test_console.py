@@ -501,7 +501,8 @@ def test_a_proxy_that_is_away_is_said_and_the_page_recovers(service: Service, op
     expect(page.get_by_text("connected")).to_be_visible()
 
     service.proxy.kill()
-    expect(page.get_by_role("status").filter(has_text="The proxy does not answer")).to_be_visible()
+    told = page.get_by_role("status").filter(has_text="The proxy does not answer")
+    expect(told).to_contain_text("has not answered STATUS")  # in words of the page, not of commands
     expect(page.get_by_role("treegrid")).to_contain_text("before")  # what was seen stays
     seen.go("topic", "before", at="offset 0")
     expect(page.get_by_role("alert")).to_contain_text("has not answered HISTORY")
