@@ -250,10 +250,7 @@ class Subscriber(AioClient[SubscriberEngine]):
 
     def _keep(self, message: object = None, *_: object, **__: object) -> None:
         """A `reject` or `nack` failed: the next `get` does not acknowledge its message."""
-        if isinstance(message, Message) and type(message.offset) is int:
-            self._engine.keep(message)
-        else:  # which one it is about is not known
-            self._engine.keep_all()
+        self._engine.keep(message)
 
     @gated
     @when_refused(_keep)

@@ -297,13 +297,16 @@ class SubscriberEngine:
             self.keep(message)
             raise
 
-    def keep(self, message: Message) -> None:
-        """A `reject` or `nack` failed: the next call does not count its message as processed."""
-        self.groups.keep(message)
-        self.session.inbox.of(message.topic).keep(message)
+    def keep(self, message: object) -> None:
+        """A `reject` or `nack` failed: the next call does not count its message as processed.
 
-    def keep_all(self) -> None:
-        """As `keep`, of a call that named no message: none in hand counts as processed."""
+        Args:
+            message: as the program gave it, perhaps altered or none; then all in hand are kept.
+        """
+        if isinstance(message, Message) and type(message.offset) is int:
+            self.groups.keep(message)
+            self.session.inbox.of(message.topic).keep(message)
+            return
         self.groups.keep_all()
         for subscription in self.session.inbox.subscriptions.values():
             if subscription.in_hand is not None:

@@ -87,13 +87,17 @@ class Handlers:
         if isinstance(topic, str):
             topic = names.exact(topic)
         check_call(call, awaits=awaits)
-        handler = handler_of(
-            topic, call, group=group, retries=retries, pause_s=pause_s, on_failure=on_failure
-        )
+        if isinstance(topic, Pattern) and group is not None:
+            raise UsageError("a pattern has no group: call `on` for each topic")
+        if group is not None:
+            names.client_id(group, kind="group")
+        on_failure = on_failure or ("stop" if group is None else "reject")
+        if on_failure == "reject":
+            check_may_die(topic if isinstance(topic, str) else topic.text)
         if topic in self._by_topic:
             what = f"topic {topic!r}" if isinstance(topic, str) else f"pattern {topic}"
             raise UsageError(f"{what} has a handler already; each has one")
-        self._by_topic[topic] = handler
+        self._by_topic[topic] = Handler(call, retries, pause_s, on_failure, group)
 
     def of(self, topic: Topics) -> Handler:
         return self._by_topic[topic]
@@ -151,31 +155,6 @@ def check_finished(message: Message, result: object) -> None:
 
 
 _NOT_RUN: Final = "the handler gives {}, of which nothing has been executed: give a plain function"
-
-
-def handler_of(
-    topic: Topics,
-    call: Callable[[Message], Any],
-    *,
-    group: str | None,
-    retries: int,
-    pause_s: float,
-    on_failure: OnFailure | None,
-) -> Handler:
-    """Check the arguments of `on`.
-
-    Raises:
-        InvalidNameError: of the group.
-        UsageError: a topic that can have no dead letters, or a pattern with a group.
-    """
-    if isinstance(topic, Pattern) and group is not None:
-        raise UsageError("a pattern has no group: call `on` for each topic")
-    if group is not None:
-        names.client_id(group, kind="group")
-    on_failure = on_failure or ("stop" if group is None else "reject")
-    if on_failure == "reject":
-        check_may_die(topic if isinstance(topic, str) else topic.text)
-    return Handler(call, retries, pause_s, on_failure, group)
 
 
 def reason_of(error: Exception, attempts: int) -> str:
