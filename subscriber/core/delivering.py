@@ -149,8 +149,8 @@ class Delivering:
                 yield from self._inbox.save(subscription)
                 if subscription.pushes is not None:
                     yield from self._pushing.wait([subscription.pushes], deadline_s - now_s)
-                elif (pause_s := began_s + poll_pause_s(fetches) - now_s) > 0:
-                    yield Pause(min(pause_s, deadline_s - now_s))
+                elif (pause_s := min(began_s + poll_pause_s(fetches), deadline_s) - now_s) > 0:
+                    yield Pause(pause_s)  # else the proxy has held its answer
             began_s = self._now_s()
             some = wanted or subscription.pace.look_ahead(began_s)
             yield from self._fetching.fetch(subscription, some, deadline_s - began_s, asks=asks)

@@ -36,6 +36,15 @@ def lower_qos_in_words(topic: str, publisher: str, qos: int) -> str:
     )
 
 
+def patience_s(session: SubscriberSession, left_s: float, lease_ms: int) -> float:
+    """How long the proxy may hold an answer, of the time that is left; a request renews a lease.
+
+    At most as long as an answer is waited for, so that a proxy that has died is noticed after
+    twice that.
+    """
+    return max(min(left_s, session.requester.retry.timeout_s, lease_ms / 3000 or inf), 0.0)
+
+
 class Fetching:
     """Fetches the messages after each cursor and keeps them until they are delivered."""
 
@@ -109,15 +118,12 @@ class Fetching:
         """One GET; it acknowledges what the durable state has as processed.
 
         Args:
-            left_s: the proxy may hold the answer so long, until there is something; but only as
-                long as an answer is waited for, so that a proxy that has died is noticed.
+            left_s: the proxy may hold the answer so long, until there is something.
         """
         more: dict[str, Any] = {"messages_max": messages_max}
         wait_s = 0.0
         if left_s > 0 and self._may_wait and subscription.confirmation is not None:
-            lease_s = subscription.place.terms.lease_ms / 1000 or inf
-            patience_s = self._session.requester.retry.timeout_s
-            wait_s = min(left_s, patience_s, lease_s / 3)  # a GET renews the lease
+            wait_s = patience_s(self._session, left_s, subscription.place.terms.lease_ms)
             if wait_ms := int(wait_s * 1000):
                 more["wait_ms"] = wait_ms
                 if subscription.qos0 is not None:

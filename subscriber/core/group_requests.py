@@ -37,7 +37,7 @@ class GroupRequests:
         *,
         now_s: Callable[[], float],
         on_log_changed: OnLogChanged,
-        ended: Callable[[str], None],
+        ended: Callable[[str], object],
     ) -> None:
         """Send nothing yet.
 

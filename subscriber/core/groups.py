@@ -14,11 +14,7 @@ from typing import Any
 
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.conversation import Conversation, Pause, Save
-from reliable_pubsub.common.core.errors import (
-    LeaseLostError,
-    LostError,
-    UsageError,
-)
+from reliable_pubsub.common.core.errors import LeaseLostError, LostError, UsageError
 from reliable_pubsub.common.core.group_messages import (
     How,
     Outcome,
@@ -31,6 +27,7 @@ from reliable_pubsub.common.core.group_messages import (
 from reliable_pubsub.common.core.recorder import Call, seen
 from reliable_pubsub.common.core.retry import poll_pause_s
 
+from .fetching import patience_s
 from .group_requests import GroupRequests
 from .membership import (
     AHEAD_FROM,
@@ -68,7 +65,10 @@ class Groups:
         self._now_s = now_s
         self.members: dict[str, Membership] = {}  # by topic
         self._requests = GroupRequests(
-            session, now_s=now_s, on_log_changed=on_log_changed, ended=self._ended
+            session,
+            now_s=now_s,
+            on_log_changed=on_log_changed,
+            ended=lambda topic: self.members.pop(topic, None),
         )
 
     def is_in(self, topic: str, group: str) -> bool:
@@ -104,10 +104,6 @@ class Groups:
         """The membership that has this outcome on its way; its answer did not come yet."""
         member = self.members.get(message.topic)
         return member if member is not None and member.has_on_its_way(message, how) else None
-
-    def _ended(self, topic: str) -> None:
-        """The group of a topic has ended."""
-        self.members.pop(topic, None)
 
     def begin_again(self) -> None:
         """Drop what is in hand: it comes again, marked."""
@@ -168,7 +164,9 @@ class Groups:
             refused: list[Stretch] = []
             in_doubt: list[Stretch] = []
             while True:
-                self._raise_lost(member)
+                if member.lost:  # one stretch at each call
+                    one = member.lost.popleft()
+                    raise LostError(topic=member.topic, first=one.first, end=one.first + one.count)
                 member.drop_late(self._now_s())
                 began_s = self._now_s()
                 if member.has_next or (empty and began_s >= deadline_s):
@@ -185,14 +183,14 @@ class Groups:
                 wanted = messages_max
                 if loops or messages_max >= AHEAD_FROM:
                     wanted = max(messages_max, member.pace.look_ahead(began_s))
-                wait_s = self._wait_s(member, deadline_s - began_s)
-                late, perhaps = yield from self._take(member, call, wanted, wait_s)
+                late, perhaps = yield from self._take(member, call, wanted, deadline_s - began_s)
                 refused += late
                 in_doubt += perhaps
                 empty += 1
-                left_s = deadline_s - self._now_s()
-                if not member.fetched and left_s > 0 and self._now_s() - began_s < wait_s / 2:
-                    yield Pause(min(poll_pause_s(empty), left_s))
+                now_s = self._now_s()
+                pause_s = min(began_s + poll_pause_s(empty), deadline_s) - now_s
+                if not member.fetched and pause_s > 0:
+                    yield Pause(pause_s)
 
     def take(self, member: Membership, timeout_s: float) -> Conversation[Running | list[Message]]:
         """Count what is in hand as processed, and let a loop take the next messages."""
@@ -209,20 +207,18 @@ class Groups:
         """Count what is in hand as processed, and wait until a loop can take the next messages."""
         yield from self.get(member, 0, timeout_s, loops=True)
 
-    def _wait_s(self, member: Membership, left_s: float) -> float:
-        """How long the proxy may hold the answer: the lease counts from the sending on."""
-        patience_s = self._session.requester.retry.timeout_s
-        return max(min(left_s, patience_s, member.asked.terms.lease_ms / 3000), 0.0)
-
     def _take(
-        self, member: Membership, call: Call, wanted: int, wait_s: float
+        self, member: Membership, call: Call, wanted: int, left_s: float
     ) -> Conversation[tuple[Sequence[Stretch], Sequence[Stretch]]]:
         """One TAKE; it tells what was settled.
+
+        Args:
+            left_s: the proxy may hold the answer so long.
 
         Returns:
             What was settled too late, and what perhaps was.
         """
-        wait_ms = int(wait_s * 1000)
+        wait_ms = int(patience_s(self._session, left_s, member.asked.terms.lease_ms) * 1000)
         more: dict[str, Any] = {"wait_ms": wait_ms} if wait_ms else {}
 
         def make() -> Take:
@@ -251,12 +247,6 @@ class Groups:
         refused += vain
         self._tell_lost(member, refused, in_doubt)
         return refused, in_doubt
-
-    def _raise_lost(self, member: Membership) -> None:
-        """Tell the program what is lost, one stretch at each call."""
-        if member.lost:
-            one = member.lost.popleft()
-            raise LostError(topic=member.topic, first=one.first, end=one.first + one.count)
 
     def _tell_lost(
         self, member: Membership, refused: Sequence[Stretch], in_doubt: Sequence[Stretch] = ()

@@ -133,22 +133,21 @@ class PatternDelivering:
                     return None
                 yield from self._listen(one, one.pushes, left_s)
                 continue
-            wait_s = self._fetching.wait_s(one, left_s)
             yield from self._fetching.save(one)
             if loops:
                 one.pace.look_ahead(began_s)
-            yield from self._fetching.fetch(one, wait_s, one.pace.ahead if loops else FETCHED_MAX)
+            yield from self._fetching.fetch(one, left_s, one.pace.ahead if loops else FETCHED_MAX)
             if not loops:  # else they are written with the run
                 yield from self._write(one)
             if one.ready:
                 continue
-            left_s = deadline_s - self._now_s()
-            if left_s <= 0:
+            now_s = self._now_s()
+            if now_s >= deadline_s:
                 return None
             empty += 1
-            is_held = wait_s and self._now_s() - began_s >= wait_s / 2  # the proxy did wait
-            if one.pushes is None and not is_held:
-                yield Pause(min(poll_pause_s(empty), left_s))
+            pause_s = min(began_s + poll_pause_s(empty), deadline_s) - now_s
+            if one.pushes is None and pause_s > 0:
+                yield Pause(pause_s)
         one.current = found
         one.moved[found.topic] = found
         return found

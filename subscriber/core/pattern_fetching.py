@@ -7,7 +7,6 @@ another place of a topic, or the proxy has more to say of it, its own SUB and GE
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
 
 from msgspec import UNSET
 
@@ -22,7 +21,7 @@ from reliable_pubsub.common.core.limits import (
 from reliable_pubsub.common.core.message_base import Start, Terms
 from reliable_pubsub.common.core.pattern_messages import Fetch, Fetched, FetchedTopic, Told
 
-from .fetching import Fetching
+from .fetching import Fetching, patience_s
 from .pattern_subscribing import PatternSubscribing, in_words
 from .pattern_subscription import FETCHED_MAX, PatternSubscription
 from .place import Place
@@ -68,17 +67,17 @@ class PatternFetching:
         one.pace.found(sum(len(each.subscription.fetched) for each in taken or ()), self._now_s())
         return bool(taken) or (taken is not None and not asks)
 
-    def wait_s(self, one: PatternSubscription, left_s: float) -> float:
-        """How long the proxy may hold its answer; see `Fetching`. Not where pushes may come."""
-        if one.pushes is not None and not self._pushing.is_refused:
-            return 0.0
-        lease_s = one.asked.terms.lease_ms / 1000 or inf
-        return min(left_s, self._session.requester.retry.timeout_s, lease_s / 3)
-
     def fetch(
-        self, one: PatternSubscription, wait_s: float, messages_max: int
+        self, one: PatternSubscription, left_s: float, messages_max: int
     ) -> Conversation[None]:
-        """One FETCH: tell cursors, and take what comes."""
+        """One FETCH: tell cursors, and take what comes.
+
+        Args:
+            left_s: the proxy may hold its answer so long; not where pushes may come.
+        """
+        wait_s = 0.0
+        if one.pushes is None or self._pushing.is_refused:
+            wait_s = patience_s(self._session, left_s, one.asked.terms.lease_ms)
         told: list[Subscription] = []
         body = b""
 

@@ -285,8 +285,8 @@ class Subscription:
         letter = self.letter
         assert letter is not None
         self._happens_at_program(Event.LETTER_STORED)
-        if self.fetched and self.fetched[0].offset == letter.message.offset:
-            self.fetched.popleft()  # it was not delivered
+        while self.fetched and self.fetched[0].offset <= letter.message.offset:
+            self.fetched.popleft()  # it had reached its bound, and was not delivered
         if letter.rest is not None:
             self._happens_at_program(Event.HAND_OVER, in_hand=letter.rest)
 
