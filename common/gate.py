@@ -308,6 +308,7 @@ def _through_the_gate(
     shares: bool = False,
 ) -> Callable[Concatenate[S, P], R]:
     inner = method if method.__name__.startswith("_") else checked(method)
+    share: Any = method
 
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         turn = None
@@ -316,9 +317,7 @@ def _through_the_gate(
             turn = _Turn(threading.Lock(), threading.get_ident(), shared)
             turn.mark.acquire()
             others = self._gate.enter(turn, after_close=after_close, recovers=recovers)
-            if shares:
-                kwargs["others"] = others
-            result = inner(self, *args, **kwargs)
+            result = share(self, shared, others) if shares else inner(self, *args, **kwargs)
             # Its last step before the return.
             return (result, turn.mark.release())[0]  # type: ignore[func-returns-value]
         except BaseException as error:

@@ -136,6 +136,7 @@ class StateFile:
         )
 
     def _prepare(self) -> None:
+        self._execute = self._connection.cursor().execute  # a cursor for each would cost 3 us a put
         self._is_durable: bool | None = None  # how writes are made now; None: it is not known
         for pragma in (
             "journal_mode = WAL",
@@ -182,7 +183,7 @@ class StateFile:
             StorageFailedError: the disk is full or failed; the state is as before.
         """
         try:
-            execute = self._connection.execute
+            execute = self._execute
             if durable != self._is_durable:
                 self._is_durable = None  # until it is set, also if this is interrupted
                 execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")

@@ -25,7 +25,7 @@ from reliable_pubsub.common.world import REAL, World
 
 from .aio_stream import Stream
 from .core import transaction
-from .core.combining import WaitingPut, topic_to_put_on
+from .core.combining import WaitingPut
 from .core.delivery import AcknowledgedBy, DeliveryS, DeliveryWait, check_wait
 from .core.engine import PublisherEngine
 from .core.interests import EVERY_S, EVERY_TOPIC, EveryS, InterestWatch
@@ -129,13 +129,13 @@ class Publisher(AioClient[PublisherEngine]):
         Arguments and errors are those of the blocking client. Of a put that is cancelled it is not
         known whether the message is stored: it is, at most once.
         """
-        batch = self._payloads.batch(
-            Publisher.put, topic, payload, codec, key, headers, event_time_ns
+        put = self._payloads.put(
+            Publisher.put, topic, payload, codec, key, headers, event_time_ns, qos
         )
         if wait == "stored" and acknowledged_by is None and timeout_s is None:
-            return await self._put(topic, batch, qos)
+            return await self._put(put)
         check_wait(wait, acknowledged_by, timeout_s, qos)
-        receipt = await self._put(topic, batch, qos)
+        receipt = await self._put(put)
         delivery = await self.wait_delivered(
             receipt,
             acknowledged_by="all" if acknowledged_by is None else acknowledged_by,
@@ -175,11 +175,12 @@ class Publisher(AioClient[PublisherEngine]):
         qos: QoS = 2,
     ) -> Receipt:
         """Put messages as one batch: one request, one commit, all or none of them."""
-        plain, headers = self._payloads.many(Publisher.put_many, topic, payloads, headers, codec)
-        return await self._put(topic, Batch(plain, keys, headers, event_times_ns), qos)
+        put = self._payloads.put_many(
+            Publisher.put_many, topic, payloads, codec, keys, headers, event_times_ns, qos
+        )
+        return await self._put(put)
 
-    async def _put(self, topic: TopicName, batch: Batch, qos: QoS) -> Receipt:
-        put = WaitingPut(batch, encoded(topic_to_put_on(topic), batch), qos)
+    async def _put(self, put: WaitingPut) -> Receipt:
         self._waiting.append(put)
         try:
             return await self._settle(put)

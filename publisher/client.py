@@ -177,10 +177,9 @@ class Publisher(BlockingClient[PublisherEngine]):
             StorageFailedError: the client's state cannot be written; nothing was sent or kept. Or
                 the journal cannot: then `in_doubt` shows whether the message is kept.
         """
-        batch = self._payloads.batch(
-            Publisher.put, topic, payload, codec, key, headers, event_time_ns
+        put = self._payloads.put(
+            Publisher.put, topic, payload, codec, key, headers, event_time_ns, qos
         )
-        put = WaitingPut(batch, encoded(topic_to_put_on(topic), batch), qos)
         if wait == "stored" and acknowledged_by is None and timeout_s is None:
             return self._put(put)
         check_wait(wait, acknowledged_by, timeout_s, qos)
@@ -245,9 +244,10 @@ class Publisher(BlockingClient[PublisherEngine]):
         Raises:
             As `put`; also TooLargeError if they do not fit in one batch.
         """
-        plain, headers = self._payloads.many(Publisher.put_many, topic, payloads, headers, codec)
-        batch = Batch(plain, keys, headers, event_times_ns)
-        return self._put(WaitingPut(batch, encoded(topic_to_put_on(topic), batch), qos))
+        put = self._payloads.put_many(
+            Publisher.put_many, topic, payloads, codec, keys, headers, event_times_ns, qos
+        )
+        return self._put(put)
 
     @checked
     def put_batch(

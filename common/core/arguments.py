@@ -132,14 +132,16 @@ def check_fields(value: Struct) -> None:
             force_setattr(value, name, plain)
 
 
-def check_argument(door: Callable[..., Any], name: str, value: Any, hint: Any = None) -> Any:
+def check_argument(
+    door: Callable[..., Any], name: str, value: Any, parameter: Parameter | None = None
+) -> Any:
     """Check one argument, where the decorator is too slow; return the plain value.
 
     Args:
-        hint: what is allowed, where another argument decides about it; by default the annotation.
+        parameter: what is allowed, where another argument decides about it; by default what the
+            annotation says.
     """
-    parameter = _parameters_of(door)[name] if hint is None else _parameter_of(hint)
-    return _taken(parameter, value, name, door)
+    return _taken(parameter or _parameters_of(door)[name], value, name, door)
 
 
 def _taken(parameter: Parameter, value: Any, name: str, door: Any) -> Any:
@@ -158,8 +160,6 @@ def _taken(parameter: Parameter, value: Any, name: str, door: Any) -> Any:
 
 
 # Reading annotations.
-
-_parameter_of = functools.cache(parameter_of)
 
 
 @functools.cache

@@ -167,8 +167,11 @@ _BYTES = frozenset({bytes, bytearray, memoryview})
 _decoder = msgspec.msgpack.Decoder(Batch)
 
 
-def encode_batch(batch: Batch) -> bytes:
+def encode_batch(batch: Batch, *, are_bytes: bool = False) -> bytes:
     """Encode a batch.
+
+    Args:
+        are_bytes: the payloads were looked at, and each is bytes.
 
     Raises:
         TooLargeError: more than 65,536 messages, or more than 1 MiB encoded.
@@ -184,7 +187,7 @@ def encode_batch(batch: Batch) -> bytes:
             size_max=BATCH_MESSAGES_MAX,
             advice="split it",
         )
-    if not _BYTES.issuperset(map(type, batch.payloads)):
+    if not are_bytes and not _BYTES.issuperset(map(type, batch.payloads)):
         raise UsageError("a payload is bytes; encode text first, for example text.encode()")
     is_plain = batch.keys is None and batch.headers is None and batch.event_times_ns is None
     if not is_plain:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from operator import attrgetter
-from typing import Final
 
 from reliable_pubsub.common.core.answers import (
     AnyReply,
@@ -46,7 +45,6 @@ from .receipt import Receipt
 from .session import PublisherSession
 from .transaction import stage_and_commit
 
-STORED: Final = (PutAck, Duplicate, CommitAck)
 NO_CALLS: Sequence[Call] = ()
 topic_of: Callable[[Encoded | Numbered], str] = attrgetter("topic")
 
@@ -205,16 +203,8 @@ class PublisherEngine:
             if not self._pending.number:
                 failed(self._sending, error, kept=True)
             raise
-        if isinstance(reply, Limit | Denied):
-            yield from self._give_up()
-            session.met.clear()  # an attempt before a right was taken may have been stored
-        if not isinstance(reply, STORED):
-            session.refused(reply)
-        if not isinstance(reply, PutAck) and self._is_used(reply):
-            used = self._used_before()
-            for call in calls:
-                call.unknown(used)  # the numbers may have had this very content
-            raise used
+        if not isinstance(reply, PutAck):
+            reply = yield from self._accepted(reply, calls)
         pending = self.outbox.pending
         assert pending is not None
         if isinstance(reply, CommitAck):
@@ -337,6 +327,22 @@ class PublisherEngine:
             f"topic {batch.topic!r}: sequence {batch.first_sequence} was used before, and what it "
             f"stood for is no longer stored, so it cannot be compared: {remedy}"
         )
+
+    def _accepted(
+        self, reply: AnyReply, calls: Sequence[Call]
+    ) -> Conversation[Duplicate | CommitAck]:
+        """The reply, if it says that what is in doubt is stored; else raise what it means."""
+        if isinstance(reply, Limit | Denied):
+            yield from self._give_up()
+            self.session.met.clear()  # an attempt before a right was taken may have been stored
+        if not isinstance(reply, Duplicate | CommitAck):
+            self.session.refused(reply)
+        if self._is_used(reply):
+            used = self._used_before()
+            for call in calls:
+                call.unknown(used)  # the numbers may have had this very content
+            raise used
+        return reply
 
     def _record(self, pending: Pending, receipts: Sequence[Receipt], calls: Sequence[Call]) -> None:
         places = {receipt.topic: receipt for receipt in receipts}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Protocol, TypedDict
+from typing import Annotated, Any, ClassVar, Final, Protocol, TypedDict
 
 from msgspec import Struct
 
@@ -17,6 +17,7 @@ from reliable_pubsub.common.core.batch import (
 )
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.message_base import QoS
+from reliable_pubsub.common.core.parameters import parameter_of
 from reliable_pubsub.common.core.payload import (
     CONTENT_TYPE,
     Codec,
@@ -27,12 +28,15 @@ from reliable_pubsub.common.core.payload import (
 )
 from reliable_pubsub.common.core.steps import Wait
 
+from .combining import WaitingPut, topic_to_put_on
 from .delivery import AcknowledgedBy, DeliveryS
+from .outbox import encoded as encoded_batch
 
 AnyCodec = CodecName | Codec
 Headers = Mapping[str, str] | None
 _Plain = Annotated[bytes, "bytes, or a value with a codec such as codec='json'"]
-_PLAINS = Sequence[_Plain]
+_PLAIN: Final = parameter_of(_Plain)
+_PLAINS: Final = parameter_of(Sequence[_Plain])
 
 
 class IsDataclass(Protocol):
@@ -89,7 +93,7 @@ class Payloads:
             )
         return asked
 
-    def batch(
+    def put(
         self,
         call: Callable[..., Any],
         topic: str,
@@ -98,16 +102,18 @@ class Payloads:
         key: bytes | None,
         headers: Headers,
         event_time_ns: int | None,
-    ) -> Batch:
-        """A batch of one message; see `one`."""
+        qos: QoS,
+    ) -> WaitingPut:
+        """The put of one message; see `one`."""
         if codec is not None or self.by_topic or type(payload) is not bytes:
             payload, headers = self.one(call, topic, payload, headers, codec)
-        return Batch(
+        batch = Batch(
             [payload],
             None if key is None else [key],
             None if headers is None else [headers],
             None if event_time_ns is None else [event_time_ns],
         )
+        return WaitingPut(batch, encoded_batch(topic_to_put_on(topic), batch, are_bytes=True), qos)
 
     def one(
         self,
@@ -124,28 +130,32 @@ class Payloads:
         """
         chosen = self.codec(topic, codec)
         if chosen is None:
-            plain: bytes = check_argument(call, "payload", payload, _Plain)
+            plain: bytes = check_argument(call, "payload", payload, _PLAIN)
             return plain, headers
         return encoded(topic, payload, chosen), with_content_type(headers, chosen)
 
-    def many(
+    def put_many(
         self,
         call: Callable[..., Any],
         topic: str,
         payloads: Sequence[object],
-        headers: Sequence[Headers] | None,
         codec: AnyCodec | None,
-    ) -> tuple[Sequence[bytes], Sequence[Headers] | None]:
-        """The bytes and headers of several messages, each as `one`."""
+        keys: Sequence[bytes | None] | None,
+        headers: Sequence[Headers] | None,
+        event_times_ns: Sequence[int | None] | None,
+        qos: QoS,
+    ) -> WaitingPut:
+        """The put of several messages as one batch, each as `one`."""
         chosen = self.codec(topic, codec)
+        plain: Sequence[bytes]
         if chosen is None:
-            plain: Sequence[bytes] = check_argument(call, "payloads", payloads, _PLAINS)
-            return plain, headers
-        each = [None] * len(payloads) if headers is None else headers
-        return (
-            [encoded(topic, payload, chosen) for payload in payloads],
-            [with_content_type(one, chosen) for one in each],
-        )
+            plain = check_argument(call, "payloads", payloads, _PLAINS)
+        else:
+            plain = [encoded(topic, payload, chosen) for payload in payloads]
+            each = [None] * len(payloads) if headers is None else headers
+            headers = [with_content_type(one, chosen) for one in each]
+        batch = Batch(plain, keys, headers, event_times_ns)
+        return WaitingPut(batch, encoded_batch(topic_to_put_on(topic), batch, are_bytes=True), qos)
 
     def of_stream(
         self, call: Callable[..., Any], topic: str, payload: object, codec: AnyCodec | None

@@ -49,7 +49,7 @@ from reliable_pubsub import (
 )
 from reliable_pubsub.common.core.arguments import Seconds, check_argument, checked
 from reliable_pubsub.common.core.batch import Batch
-from reliable_pubsub.common.core.parameters import shown
+from reliable_pubsub.common.core.parameters import parameter_of, shown
 from reliable_pubsub.common.core.pattern import Pattern, glob, prefix, regex
 from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.world import World
@@ -538,7 +538,8 @@ def test_a_right_argument_passes_as_the_plain_value(call: str, parameter: str) -
             plain = getattr(door(**right | {parameter: value}), parameter)
         else:
             hint = HINTS.get(call, {}).get(parameter)
-            plain = check_argument(function_of(door), parameter, value, hint)
+            allowed = None if hint is None else parameter_of(hint)
+            plain = check_argument(function_of(door), parameter, value, allowed)
         assert plain == (Path(value) if parameter in ("state_dir", "journal") and value else value)
         if isinstance(value, enum.Enum | bytearray | memoryview | Fraction):
             assert type(plain) in (int, str, bytes, float, PosixPath)
