@@ -214,7 +214,9 @@ class Engine:
             return
         if not is_here:
             self.malformed_count += 1
-            text = f"{type(request).__name__.upper()} does not belong on the {role} endpoint"
+            other = "subscriber" if role == "publisher" else "publisher"
+            text = f"{type(request).__name__.upper()} does not belong on the {role} endpoint; "
+            text += f"connect it to the {other} endpoint, which is named where the proxy says ready"
             self._answer(reply_to, malformed(self.state, text, request))
             return
         if authority.has_rights:

@@ -18,7 +18,15 @@ from typing import Any
 
 import pytest
 
-from reliable_pubsub import Message, Publisher, Receipt, Subscriber, UsageError, aio
+from reliable_pubsub import (
+    MalformedError,
+    Message,
+    Publisher,
+    Receipt,
+    Subscriber,
+    UsageError,
+    aio,
+)
 from tests.interrupting import Interrupter
 
 from .harness import NOWHERE, PATIENCE_S, REPOSITORY, Service, eventually
@@ -66,6 +74,19 @@ def small_heap() -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
+
+
+def test_a_client_at_the_endpoint_of_the_other_role_is_told_what_it_needs(running: Service) -> None:
+    with (
+        pytest.raises(MalformedError, match="connect it to the publisher endpoint"),
+        Publisher("p", endpoint=running.subscriber_endpoint) as publisher,
+    ):
+        publisher.put("t", b"")
+    with (
+        pytest.raises(MalformedError, match="connect it to the subscriber endpoint"),
+        Subscriber("s", endpoint=running.publisher_endpoint) as subscriber,
+    ):
+        subscriber.subscribe("t")
 
 
 # C3: a client that was not closed.
