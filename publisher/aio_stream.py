@@ -6,45 +6,32 @@ As in the blocking stream, the next batch grows while one is in flight.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
 from reliable_pubsub.common.core.arguments import checked
-from reliable_pubsub.common.core.batch import BATCH_ROOM_BYTES, Batch
+from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.common.core.errors import InDoubtError, PubSubError, UsageError
-from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX
 from reliable_pubsub.common.core.names import TopicName
 
-from .core.combining import copy_of, topic_to_put_on
-from .core.payloads import AnyCodec, Payloads, batch_of_stream, bytes_in_stream
+from .core.combining import topic_to_put_on
+from .core.payloads import AnyCodec, Payloads, bytes_in_stream
 from .core.receipt import Receipt
-from .stream import FULL_BATCHES_MAX, check_payload_bytes
+from .core.stream_queue import StreamBatch, StreamQueue, check_payload_bytes
 
 PutBatch = Callable[[str, Batch], Coroutine[Any, Any, Receipt]]
 
 
-class StreamBatch:
-    """Messages of one topic and content type that are sent together and have one outcome."""
+class TaskBatch(StreamBatch):
+    """A batch whose outcome tasks wait for."""
+
+    __slots__ = ("outcome",)
 
     def __init__(self, topic: str, content_type: str | None, due_at_s: float) -> None:
-        self.topic = topic
-        self.content_type = content_type
-        self.due_at_s = due_at_s  # of the event loop's clock; then it is sent, full or not
-        self.payloads: list[bytes] = []
-        self.size = 0
+        super().__init__(topic, content_type, due_at_s)
         self.outcome: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-
-    def has_room(self, topic: str, content_type: str | None, size: int) -> bool:
-        """Whether a message fits."""
-        return (
-            self.topic == topic
-            and self.content_type == content_type
-            and self.size + size <= BATCH_ROOM_BYTES
-            and len(self.payloads) < BATCH_MESSAGES_MAX
-        )
 
 
 class Ticket:
@@ -52,7 +39,7 @@ class Ticket:
 
     __slots__ = ("_batch", "_index")
 
-    def __init__(self, batch: StreamBatch, index: int) -> None:
+    def __init__(self, batch: TaskBatch, index: int) -> None:
         self._batch = batch
         self._index = index
 
@@ -89,13 +76,10 @@ class Stream:
         self._payloads = payloads
         self._put_batch = put_batch
         self._linger_s = linger_s
-        self._open: StreamBatch | None = None  # still growing
-        self._full: deque[StreamBatch] = deque()
-        self._sending: StreamBatch | None = None
+        self._queue: StreamQueue[TaskBatch] = StreamQueue()
         self._changed = asyncio.Condition()
         self._flushing = False
         self._closing = False
-        self._error: BaseException | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -134,34 +118,31 @@ class Stream:
         plain, content_type = self._payloads.of_stream(Stream.put, topic, payload, codec)
         check_payload_bytes(len(plain))
         topic, size = topic_to_put_on(topic), bytes_in_stream(plain, content_type)
-        batch = self._open
+        batch = self._queue.open
         if batch is None or not batch.has_room(topic, content_type, size):
             batch = await self._begin_batch(topic, content_type, size)
-        batch.size += size
-        batch.payloads.append(plain)
-        return Ticket(batch, len(batch.payloads) - 1)
+        return Ticket(batch, batch.add(plain, size))
 
-    async def _begin_batch(self, topic: str, content_type: str | None, size: int) -> StreamBatch:
+    async def _begin_batch(self, topic: str, content_type: str | None, size: int) -> TaskBatch:
         """Close the open batch, and open one with room."""
+        queue = self._queue
         async with self._changed:
             while True:
                 if self._closing:
                     raise UsageError("the stream is closed")
-                if self._error is not None:
-                    raise self._error
+                if queue.unsent is not None:
+                    raise queue.unsent
                 if self._task is None:
                     raise UsageError("use it in a block: `async with publisher.stream() as stream`")
-                if self._open is not None and self._open.has_room(topic, content_type, size):
-                    return self._open  # of another task's put
-                if len(self._full) < FULL_BATCHES_MAX:
+                if queue.open is not None and queue.open.has_room(topic, content_type, size):
+                    return queue.open  # of another task's put
+                if queue.has_room:
                     break
                 await self._changed.wait()
-            if self._open is not None:
-                self._full.append(self._open)
             now_s = asyncio.get_running_loop().time()
-            self._open = StreamBatch(topic, content_type, now_s + self._linger_s)
+            batch = queue.begin(TaskBatch(topic, content_type, now_s + self._linger_s))
             self._changed.notify_all()
-            return self._open
+            return batch
 
     async def flush(self) -> None:
         """Send everything now; return when it is stored.
@@ -173,12 +154,12 @@ class Stream:
             self._flushing = True
             self._changed.notify_all()
             try:
-                while (self._open or self._full or self._sending) and self._error is None:
+                while not self._queue.is_idle and self._queue.error is None:
                     await self._changed.wait()
             finally:
                 self._flushing = False
-            if self._error is not None:
-                raise self._error
+            if self._queue.error is not None:
+                raise self._queue.error
 
     async def close(self) -> None:
         """Flush, and release the publisher.
@@ -205,35 +186,24 @@ class Stream:
             )
             await asyncio.wait([task])
 
-    async def _take(self) -> StreamBatch:
+    async def _take(self) -> TaskBatch:
         """Wait for a batch that is due."""
-        loop = asyncio.get_running_loop()
+        loop, queue = asyncio.get_running_loop(), self._queue
         async with self._changed:
-            self._sending = None
-            self._changed.notify_all()
-            while not self._full:
-                if self._open is None:
-                    await self._changed.wait()
-                    continue
-                left_s = self._open.due_at_s - loop.time()
-                if left_s <= 0 or self._flushing:
-                    self._full.append(self._open)
-                    self._open = None
-                    break
+            while (batch := queue.take(loop.time(), at_once=self._flushing)) is None:
+                self._changed.notify_all()
+                left_s = None if queue.open is None else queue.open.due_at_s - loop.time()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(left_s):  # `wait_for` may swallow a cancellation
                         await self._changed.wait()
-            self._sending = self._full.popleft()
             self._changed.notify_all()
-            return self._sending
+            return batch
 
     async def _run(self) -> None:
         try:
             while True:
                 batch = await self._take()
-                receipt = await self._put_batch(
-                    batch.topic, batch_of_stream(batch.payloads, batch.content_type)
-                )
+                receipt = await self._put_batch(batch.topic, batch.whole())
                 if not batch.outcome.done():  # the stream may have been broken off
                     batch.outcome.set_result(receipt)
         except PubSubError as error:
@@ -245,13 +215,8 @@ class Stream:
             self._changed.notify_all()
 
     def _end(self, error: PubSubError) -> None:
-        """End every message that is not stored; at most those of one batch are kept."""
-        self._error = error
-        sending, left = self._sending, [self._sending, *self._full, self._open]
-        self._full.clear()
-        self._sending = self._open = None
-        unsent = copy_of(error, kept=False)
-        for batch in left:
-            if batch is not None and not batch.outcome.done():
-                batch.outcome.set_exception(error if batch is sending else unsent)
+        """End every message that is not stored."""
+        for batch, why in self._queue.end(error):
+            if not batch.outcome.done():
+                batch.outcome.set_exception(why)
                 batch.outcome.exception()  # no warning if the program does not ask

@@ -12,7 +12,6 @@ import threading
 import time
 import warnings
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from math import inf
@@ -20,49 +19,23 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.arguments import Seconds, check_argument, checked
 from reliable_pubsub.common.core.batch import BATCH_ROOM_BYTES, PAYLOAD_OVERHEAD_BYTES, Batch
-from reliable_pubsub.common.core.dead_letter import check_put_on
-from reliable_pubsub.common.core.errors import (
-    ForkedError,
-    InDoubtError,
-    PubSubError,
-    TooLargeError,
-    UsageError,
-)
-from reliable_pubsub.common.core.limits import (
-    BATCH_MESSAGES_MAX,
-    PAYLOAD_BYTES_MAX,
-)
+from reliable_pubsub.common.core.errors import ForkedError, InDoubtError, PubSubError, UsageError
+from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX
 from reliable_pubsub.common.core.names import TopicName
 
-from .core.combining import copy_of
-from .core.payloads import AnyCodec, Payloads, batch_of_stream, bytes_in_stream
+from .core.combining import topic_to_put_on
+from .core.payloads import AnyCodec, Payloads, bytes_in_stream
 from .core.receipt import Receipt
+from .core.stream_queue import StreamBatch, StreamQueue, check_payload_bytes
 
-FULL_BATCHES_MAX: Final = 4  # that may wait for the sender; then `put` waits
 # How often each thread looks for itself: an exception of a signal handler within `notify` leaves a
 # waiter that has gone, and the next one wakes only that.
 LOOK_S: Final = 0.1
 STOP_S: Final = 0.7  # that what was put has to be stored, when Ctrl-C or the program ends
 YEAR_S: Final = 366 * 86_400  # locks have a maximum timeout
 LingerS = Annotated[float, Meta(ge=0, le=3600)]
-
-
-def check_payload_bytes(payload_bytes: int) -> None:
-    """Refuse a payload that no batch can hold.
-
-    Raises:
-        TooLargeError.
-    """
-    if payload_bytes > PAYLOAD_BYTES_MAX:
-        raise TooLargeError(
-            what="payload in bytes",
-            size=payload_bytes,
-            size_max=PAYLOAD_BYTES_MAX,
-            advice="split it, or put a reference to it",
-        )
 
 
 def _looks(timeout_s: float | None) -> Iterator[float]:
@@ -76,19 +49,13 @@ def _looks(timeout_s: float | None) -> Iterator[float]:
         yield min(left_s, LOOK_S)
 
 
-class StreamBatch:
-    """Messages of one topic and content type that are sent together and have one outcome."""
+class ThreadBatch(StreamBatch):
+    """A batch whose outcome threads wait for."""
 
-    __slots__ = (
-        *("_done", "content_type", "due_at_s", "error", "payloads", "receipt", "size", "topic"),
-    )
+    __slots__ = ("_done", "error", "receipt")
 
     def __init__(self, topic: str, content_type: str | None, due_at_s: float) -> None:
-        self.topic = topic
-        self.content_type = content_type
-        self.due_at_s = due_at_s  # monotonic; then it is sent, full or not
-        self.payloads: list[bytes] = []
-        self.size = 0
+        super().__init__(topic, content_type, due_at_s)
         self.receipt: Receipt | None = None
         self.error: BaseException | None = None
         self._done = threading.Event()
@@ -134,7 +101,7 @@ class Ticket:
 
     __slots__ = ("_batch", "_index")
 
-    def __init__(self, batch: StreamBatch, index: int) -> None:
+    def __init__(self, batch: ThreadBatch, index: int) -> None:
         self._batch = batch
         self._index = index
 
@@ -175,14 +142,10 @@ class StreamSender:
         self._stop = stop
         self._linger_s = linger_s
         self._make_locks()
-        self.open: StreamBatch | None = None  # still growing
-        self._full: deque[StreamBatch] = deque()
-        self._sending: StreamBatch | None = None
+        self.queue: StreamQueue[ThreadBatch] = StreamQueue()
         self._flushing = False
         self._closing = False
-        self._error: BaseException | None = None
-        self._unsent: BaseException | None = None  # likewise, of what is put after it
-        self._left: list[StreamBatch] = []  # not stored, because of that error
+        self._left: list[ThreadBatch] = []  # not stored, because of an error
         _senders.add(self)
         self._thread = threading.Thread(target=self._run, name="publisher stream", daemon=True)
         self._thread.start()
@@ -190,7 +153,7 @@ class StreamSender:
     @property
     def is_idle(self) -> bool:
         """Whether nothing waits to be sent."""
-        return not (self.open or self._full or self._sending)
+        return self.queue.is_idle
 
     def check_over(self) -> None:
         """Refuse what needs the publisher, while the stream has it.
@@ -222,13 +185,8 @@ class StreamSender:
         """End the batches in a forked child, which has no sending thread: the parent sends them."""
         error = ForkedError(what="this stream", pid=os.getppid())
         self._make_locks()  # the sender may have held them
-        left = [self._sending, *self._full, self.open]
-        self._error = self._unsent = error
-        self._sending = self.open = None
-        self._full.clear()
-        for batch in left:
-            if batch is not None:
-                batch.end_in_child(error)
+        for batch, why in self.queue.end(error):
+            batch.end_in_child(why)
 
     def end_with_program(self) -> None:
         """Give what was put STOP_S to be stored, and warn of the rest: the stream was left open."""
@@ -237,8 +195,8 @@ class StreamSender:
         with suppress(PubSubError):
             self.flush(STOP_S)
         with self.lock:
-            batches = [*self._left, self._sending, *self._full, self.open]
-        if count := sum(len(batch.payloads) for batch in batches if batch is not None):
+            batches = [*self._left, *self.queue.batches]
+        if count := sum(len(batch.payloads) for batch in batches):
             text = (
                 "a stream was not closed before the program ended, and {:,} messages that were put "
             )
@@ -265,12 +223,12 @@ class StreamSender:
             self._flushing = True
             self._work.notify()
             for wait_s in _looks(patience_s):
-                if self.is_idle or self._error is not None:
+                if self.is_idle or self.queue.error is not None:
                     break
                 self._room.wait(wait_s)
             self._flushing = False
-            if self._error is not None:
-                raise self._error
+            if self.queue.error is not None:
+                raise self.queue.error
 
     def close(self, error: BaseException | None = None) -> None:
         """Flush, and release the publisher.
@@ -318,71 +276,53 @@ class StreamSender:
             f"{unsent}; put those again."
         )
 
-    def begin_batch(self, topic: str, content_type: str | None, payload_bytes: int) -> StreamBatch:
+    def begin_batch(self, topic: str, content_type: str | None, payload_bytes: int) -> ThreadBatch:
         """Close the open batch and open one; the lock is held."""
         check_payload_bytes(payload_bytes)
-        topic = names.exact(topic)  # here: an error of the sending thread ends the stream
-        check_put_on(topic)
+        topic = topic_to_put_on(topic)  # here: an error of the sending thread ends the stream
+        queue = self.queue
         for wait_s in _looks(None):
-            if len(self._full) < FULL_BATCHES_MAX or self._error is not None:
+            if queue.has_room or queue.error is not None:
                 break
             self._room.wait(wait_s)
-        if self._unsent is not None:
-            raise self._unsent
+        if queue.unsent is not None:
+            raise queue.unsent
         if self._closing:
             raise UsageError("the stream is closed")
-        if self.open is not None:
-            self._full.append(self.open)
-        self.open = StreamBatch(topic, content_type, time.monotonic() + self._linger_s)
+        batch = queue.begin(ThreadBatch(topic, content_type, time.monotonic() + self._linger_s))
         self._work.notify()
-        return self.open
+        return batch
 
-    def _take(self) -> StreamBatch | None:
+    def _take(self) -> ThreadBatch | None:
         """Wait for a batch that is due; None when the stream closes."""
         with self.lock:
-            self._sending = None
             while True:
-                if self._full:
-                    break
-                if self.open is not None:
-                    left_s = self.open.due_at_s - time.monotonic()
-                    if left_s <= 0 or self._flushing or self._is_ending:
-                        self._full.append(self.open)
-                        self.open = None
-                        break
-                    self._work.wait(min(left_s, LOOK_S))
-                    continue
+                now_s = time.monotonic()
+                batch = self.queue.take(now_s, at_once=self._flushing or self._is_ending)
                 self._room.notify_all()
-                if self._is_ending:
+                if batch is not None:
+                    return batch
+                growing = self.queue.open
+                if growing is None and self._is_ending:
                     return None
-                self._work.wait(LOOK_S)
-            batch = self._sending = self._full.popleft()
-            self._room.notify_all()
-            return batch
+                left_s = LOOK_S if growing is None else growing.due_at_s - now_s
+                self._work.wait(min(left_s, LOOK_S))
 
     def _run(self) -> None:
         while (batch := self._take()) is not None:
             try:
-                receipt = self._put_batch(
-                    batch.topic, batch_of_stream(batch.payloads, batch.content_type)
-                )
+                receipt = self._put_batch(batch.topic, batch.whole())
             except Exception as error:  # raised in the threads that wait for it
-                self._fail(batch, error)
+                self._fail(error)
                 return
             batch.settle(receipt, None)
 
-    def _fail(self, batch: StreamBatch, error: Exception) -> None:
-        """End every message that is not stored; at most those of `batch` are kept."""
-        unsent = copy_of(error, kept=False) if isinstance(error, PubSubError) else error
+    def _fail(self, error: Exception) -> None:
+        """End every message that is not stored."""
         with self.lock:
-            self._error, self._unsent = error, unsent
-            self._left = [batch, *self._full, *([self.open] if self.open else [])]
-            self._full.clear()
-            self.open = None
-            self._sending = None
-            batch.settle(None, error)
-            for one in self._left[1:]:
-                one.settle(None, unsent)
+            for batch, why in self.queue.end(error):
+                self._left.append(batch)
+                batch.settle(None, why)
             self._room.notify_all()
 
 
@@ -436,7 +376,7 @@ class Stream:
         sender = self.sender
         try:
             sender.lock.acquire()
-            batch = sender.open
+            batch = sender.queue.open
             if (
                 batch is None
                 or batch.topic != topic

@@ -178,10 +178,3 @@ def bytes_in_stream(payload: bytes, content_type: str | None) -> int:
     if content_type is None:
         return len(payload) + PAYLOAD_OVERHEAD_BYTES
     return message_bytes(payload, headers={CONTENT_TYPE: content_type})
-
-
-def batch_of_stream(payloads: Sequence[bytes], content_type: str | None) -> Batch:
-    """A batch of messages of one content type."""
-    if content_type is None:
-        return Batch(payloads)
-    return Batch(payloads, headers=[{CONTENT_TYPE: content_type}] * len(payloads))
