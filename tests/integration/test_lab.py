@@ -30,7 +30,13 @@ from .harness import REPOSITORY, Process, eventually
 PATIENCE_S = 240.0
 AT_A_TIME = 2
 SCENARIOS = {name: load_scenario(path) for name, path in shipped().items()}
-LONG = ("both-proxies-cut", "postgres-fails-over")  # `standby-takes-over` is the shorter one
+LONG = {  # with the shorter one of the gate
+    "both-proxies-cut": "standby-takes-over",
+    "postgres-fails-over": "standby-takes-over",
+    "random": "everything-dies",
+    "acknowledgement-lost": "late-copies",
+    "exercise-snapshot": "proxy-rolled-back",
+}
 
 Result = subprocess.CompletedProcess[str]
 
@@ -191,7 +197,14 @@ def test_a_directory_with_something_else_in_it_is_not_emptied(
     assert (tmp_path / "thesis.txt").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.long),
+        pytest.param(signal.SIGHUP, marks=pytest.mark.long),
+    ],
+)
 def test_ctrl_c_and_a_terminal_that_is_closed_end_every_process(
     number: signal.Signals, tmp_path: Path
 ) -> None:

@@ -119,6 +119,7 @@ def test_an_editable_install_is_a_path_that_type_checkers_follow(
     assert not [name for name in wheel.namelist() if name.endswith(".py")]
 
 
+@pytest.mark.long  # the test above is the shorter one
 def test_a_type_checker_sees_the_types(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     command = [sys.executable, "-m", "mypy", "--strict", "program.py"]

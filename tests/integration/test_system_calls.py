@@ -13,20 +13,22 @@ import pytest
 from scripts.inject import Case, Run, inject
 
 KILLED = [
-    Case("proxy", "pwrite64", "SIGKILL", 24),
     Case("proxy-again", "fdatasync", "SIGKILL", 2),
     Case("publisher", "pwrite64", "SIGKILL", 25),
     Case("subscriber", "write", "SIGKILL", 2),
 ]
 REFUSED = [
     Case("proxy-again", "fdatasync", "EIO", 4),
-    Case("proxy", "openat", "EIO", 5),
-    Case("proxy", "pwrite64", "ENOSPC", 24),  # while it makes its store
     Case("subscriber", "write", "ENOSPC", 2),
 ]
 UNHARMED = [
-    Case("proxy", "write", "ENOSPC", 3),  # no space to write the log beforehand
     Case("proxy-again", "pwrite64", "ENOSPC", 14),  # puts wait until there is space
+]
+AT_THE_START = [  # of a store
+    (Case("proxy", "pwrite64", "SIGKILL", 24), "killed"),
+    (Case("proxy", "openat", "EIO", 5), "refused"),
+    (Case("proxy", "pwrite64", "ENOSPC", 24), "refused"),
+    (Case("proxy", "write", "ENOSPC", 3), "unharmed"),  # no space to write the log beforehand
 ]
 
 
@@ -50,6 +52,15 @@ def test_a_process_at_whose_system_call_something_fails_goes_on_where_it_was(
         outcomes = list(pool.map(inject, cases))
 
     assert [one for one in outcomes if one.violations or one.fate != fate] == []
+
+
+@pytest.mark.long  # the three above are the shorter ones
+def test_a_proxy_at_whose_first_start_something_fails_starts_again() -> None:
+    with ThreadPoolExecutor(len(AT_THE_START)) as pool:
+        outcomes = list(pool.map(inject, (case for case, _ in AT_THE_START)))
+
+    assert [one.fate for one in outcomes] == [fate for _, fate in AT_THE_START]
+    assert not any(one.violations for one in outcomes)
 
 
 def test_the_judge_of_these_runs_sees_a_message_that_is_missing(

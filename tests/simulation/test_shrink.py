@@ -21,9 +21,9 @@ pytestmark = pytest.mark.slow
 
 SEEDS_MAX = 200
 NEEDS_NO_LUCK = [
-    "dedup by last id only",
     "subscribes too early",
-    "cursor moves on hand-over",
+    pytest.param("dedup by last id only", marks=pytest.mark.long),
+    pytest.param("cursor moves on hand-over", marks=pytest.mark.long),
 ]
 
 
