@@ -183,18 +183,19 @@ def functions_are_short(tree: ast.Module, file: str) -> Iterator[str]:
 
 def sentences_use_plain_words(tree: ast.Module, file: str) -> Iterator[str]:
     """Docstrings, comments and texts for users."""
+    for node in nodes_of(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and RIDDLES_IN_NAMES.search(node.name):
+            yield f"{file}:{node.lineno}: {node.name!r}; say after, again, or who it is"
     texts = [
         (node.lineno, node.value)
         for node in nodes_of(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
-    if (ROOT / file).is_file():  # a tree has no comments
-        with (ROOT / file).open("rb") as source:
+    path = ROOT / file  # a tree has no comments
+    if path.is_file() and RIDDLES.search(path.read_text(encoding="utf-8")):
+        with path.open("rb") as source:
             tokens = tokenize.tokenize(source.readline)
             texts += [(t.start[0], t.string) for t in tokens if t.type == tokenize.COMMENT]
-    for node in nodes_of(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and RIDDLES_IN_NAMES.search(node.name):
-            yield f"{file}:{node.lineno}: {node.name!r}; say after, again, or who it is"
     for line, text in texts:
         for word in RIDDLES.findall(text):
             yield f"{file}:{line}: {word!r}; say what happens, in the terms of docs/glossary.md"

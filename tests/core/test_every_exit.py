@@ -263,8 +263,9 @@ def settles_in_a_group(house: House, make: Callable[[], Interrupter]) -> None:
     until_it_returns(interrupter, member.close)
 
 
-def test_a_member_of_a_group_goes_on_after_an_exception() -> None:
-    at_every_line(settles_in_a_group, MemoryState, step=3 * STEP)
+@pytest.mark.parametrize("step", [7 * STEP, pytest.param(3 * STEP, marks=pytest.mark.long)])
+def test_a_member_of_a_group_goes_on_after_an_exception(step: int) -> None:
+    at_every_line(settles_in_a_group, MemoryState, step=step)
 
 
 def gets_twice(house: House, make: Callable[[], Interrupter]) -> None:
@@ -311,8 +312,11 @@ def test_a_step_of_a_loop_that_did_not_return_has_acknowledged_nothing_at_any_li
     at_every_line(takes_a_second, STATES[state])
 
 
-def test_a_step_of_a_loop_that_did_not_return_has_acknowledged_nothing_at_any_step() -> None:
-    at_every_line(takes_a_second, Disk, opcodes=True, step=3)
+@pytest.mark.parametrize("step", [11, pytest.param(3, marks=pytest.mark.long)])
+def test_a_step_of_a_loop_that_did_not_return_has_acknowledged_nothing_at_any_step(
+    step: int,
+) -> None:
+    at_every_line(takes_a_second, Disk, opcodes=True, step=step)
 
 
 # What a publisher has put.

@@ -225,7 +225,8 @@ def test_a_member_of_another_group_is_refused() -> None:
         worker.run()
 
 
-def test_whatever_line_run_is_broken_off_at_no_job_is_lost_or_taken_for_handled() -> None:
+@pytest.mark.parametrize("step", [17, pytest.param(3, marks=pytest.mark.long)])
+def test_whatever_line_run_is_broken_off_at_no_job_is_lost_or_taken_for_handled(step: int) -> None:
     """An exception of a signal handler at every line of `run`, the handler's calls included."""
 
     def trial(at: int) -> int:
@@ -250,5 +251,5 @@ def test_whatever_line_run_is_broken_off_at_no_job_is_lost_or_taken_for_handled(
 
     lines = trial(10**9)
     assert lines > 100
-    for at in range(1, lines + 1, 7):
+    for at in range(1, lines + 1, step):
         trial(at)

@@ -220,7 +220,10 @@ def test_a_topic_has_one_handler_and_dead_letters_cannot_be_rejected() -> None:
         house.subscriber.on("t.dead", house.handle, on_failure="reject")
 
 
-def test_whatever_line_run_is_broken_off_at_no_message_is_lost_or_taken_for_handled() -> None:
+@pytest.mark.parametrize("step", [17, pytest.param(3, marks=pytest.mark.long)])
+def test_whatever_line_run_is_broken_off_at_no_message_is_lost_or_taken_for_handled(
+    step: int,
+) -> None:
     """An exception of a signal handler at every line of `run`, the handler's calls included."""
 
     def trial(at: int) -> int:
@@ -247,7 +250,7 @@ def test_whatever_line_run_is_broken_off_at_no_message_is_lost_or_taken_for_hand
 
     lines = trial(10**9)
     assert lines > 100
-    for at in range(1, lines + 1, 7):
+    for at in range(1, lines + 1, step):
         trial(at)
 
 
