@@ -38,7 +38,7 @@ def put_part_or_die(work: LoadFile) -> Outcome:
 
 
 def main(directory: Path, publishers: str, subscribers: str) -> dict[str, Any]:
-    """Load in parts, read as a batch, read as a stream."""
+    """Load in parts what is there to be loaded, read as a batch, read as a stream."""
     spark = session()
     seen: dict[str, Any] = {
         "package": reliable_pubsub.__file__,
@@ -46,8 +46,9 @@ def main(directory: Path, publishers: str, subscribers: str) -> dict[str, Any]:
         "name": spark.sparkContext.appName,
         "shuffle": spark.conf.get("spark.sql.shuffle.partitions"),
     }
+    rows = directory / "rows.txt"
     whole = LoadFile(
-        path=str(directory / "rows.txt"),
+        path=str(rows),
         name="rows.txt",
         topic="t",
         form="text",
@@ -55,11 +56,12 @@ def main(directory: Path, publishers: str, subscribers: str) -> dict[str, Any]:
         access=Access(subscribers, publishers, RetryPolicy()),
         rows_per_part=1_000,
     )
-    tasks = SparkTasks(spark)
-    first = [replace(whole, part=0)]
-    others = other_parts(first, tasks.run(places, [whole]))
-    outcomes = [*tasks.run(put_part_or_die, first), *tasks.run(put_part_or_die, others)]
-    seen["parts"] = [(one.put, one.stored_before) for one in outcomes]
+    if rows.exists():
+        tasks = SparkTasks(spark)
+        first = [replace(whole, part=0)]
+        others = other_parts(first, tasks.run(places, [whole]))
+        outcomes = [*tasks.run(put_part_or_die, first), *tasks.run(put_part_or_die, others)]
+        seen["parts"] = [(one.put, one.stored_before) for one in outcomes]
 
     options = {"endpoint": subscribers, "subscribe": "t"}
     seen["batch"] = spark.read.format("reliable_pubsub").options(**options).load().count()

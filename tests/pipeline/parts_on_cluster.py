@@ -21,7 +21,7 @@ from tests.integration.harness import eventually
 
 TASKS = 4
 ROWS = 12_000  # of 1,000 bytes: each task has some three parts
-VICTIMS = ("executor", "worker")  # each while one topic of this name is written
+TOPIC = "t"
 
 
 def parent(pid: int) -> int:
@@ -29,11 +29,10 @@ def parent(pid: int) -> int:
 
 
 class Kill:
-    """Ends what runs the first task, once a part of that task is stored."""
+    """Ends the executor and the worker that run the first task, once a part of it is stored."""
 
-    def __init__(self, victim: str, directory: Path, subscribers: str) -> None:
-        self._victim = victim
-        self._mark = directory / f"{victim}.died"
+    def __init__(self, directory: Path, subscribers: str) -> None:
+        self._mark = directory / "died"
         self._subscribers = subscribers
 
     def __call__(self, value: str) -> str:
@@ -43,14 +42,13 @@ class Kill:
             eventually(lambda: self._stored(status), "part that is stored")
             self._mark.touch()
             executor = parent(os.getppid())
-            doomed = [executor] if self._victim == "executor" else [parent(executor), executor]
-            for pid in doomed:
+            for pid in (parent(executor), executor):
                 os.kill(pid, signal.SIGKILL)
         return value
 
     def _stored(self, status: StatusClient) -> bool:
         return any(
-            one.publisher == f"{self._victim}-part-0" and one.last_sequence > 0
+            one.publisher == f"{TOPIC}-part-0" and one.last_sequence > 0
             for topic in status.ask().topics
             for one in topic.publishers
         )
@@ -62,15 +60,18 @@ def rows(spark: SparkSession) -> DataFrame:
 
 
 def main(master: str, directory: Path, publishers: str, subscribers: str) -> None:
-    """Write each topic while its victim is killed, and then once more."""
-    settings = {"spark.sql.execution.arrow.maxRecordsPerBatch": "100", "spark.ui.enabled": "false"}
+    """Write a topic while a worker is killed, and then once more."""
+    settings = {
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "100",
+        "spark.ui.enabled": "false",
+        "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
+    }
     spark = open_session("parts", master=master, conf=settings)
-    for victim in VICTIMS:
-        kill = udf(Kill(victim, directory, subscribers), "string", useArrow=False)
-        named = {"topic": victim, "txnAppId": victim, "txnVersion": "0", "atomic": "false"}
-        for frame in (rows(spark).select(kill("value").alias("value")), rows(spark)):
-            write = frame.write.format(FORMAT).options(endpoint=publishers, **named)
-            write.mode("append").save()
+    kill = udf(Kill(directory, subscribers), "string", useArrow=False)
+    named = {"topic": TOPIC, "txnAppId": TOPIC, "txnVersion": "0", "atomic": "false"}
+    for frame in (rows(spark).select(kill("value").alias("value")), rows(spark)):
+        write = frame.write.format(FORMAT).options(endpoint=publishers, **named)
+        write.mode("append").save()
     spark.stop()
 
 

@@ -110,16 +110,9 @@ class TestAnArchiveInAnObjectStore:
         with ThreadPoolExecutor() as pool:
             assert sorted(pool.map(is_taken, tables)) == [False, True]
 
-    def test_is_audited_and_replayed_as_one_in_a_folder(
-        self, bucket: str, spark: SparkSession
-    ) -> None:
+    def test_is_replayed_as_one_in_a_folder(self, bucket: str) -> None:
         catch_up(two_topics(), bucket)
 
-        files = kept_files(bucket, options())
-        _, verdict = judge_log(SparkTasks(spark), options(), {}, files)
-
-        assert verdict.holds
-        assert sum(rule.checked for rule in verdict.rules) >= 14
         past = archived_past(bucket, "t", 2, 9)
         assert [one for batch in archived_batches(*past) for one in batch.payloads] == [
             b"m%d" % n for n in range(3, 10)
@@ -149,9 +142,13 @@ class TestAnArchiveInAnObjectStore:
             Archive(bucket)
 
 
-@pytest.mark.campaign  # four Sparks of their own; `test_kills` has more moments of an archive
+@pytest.mark.long  # `test_kills` has more moments of an archive
 def test_an_archive_whose_driver_is_killed_goes_on_and_is_audited(
-    service: Service, object_store: ObjectStore, bucket: str, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    service: Service,
+    object_store: ObjectStore,
+    bucket: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows = 5_000
     service.start_proxy()
@@ -172,10 +169,9 @@ def test_an_archive_whose_driver_is_killed_goes_on_and_is_audited(
 
     assert by_pandas(bucket) == [("t", n, b"%d" % n) for n in range(rows)]
     assert by_pandas(bucket)[: len(before)] == before
-    audit = jobs.run("audit", "--archive", bucket, "--live", "--quiet", "--master", "local[2]")
-    assert "holds" in audit.stdout
-    topics = ("--topic", "t", "--to", "again")
-    jobs.run("replay", *topics, "--archive", bucket, "--master", "local[1]")
+    _, verdict = judge_log(SparkTasks(spark), options(), {}, kept_files(bucket, options()))
+    assert verdict.holds
+    jobs.run("replay", "--topic", "t", "--to", "again", "--archive", bucket)
     assert service.payloads("again") == [b"%d" % n for n in range(rows)]
 
 

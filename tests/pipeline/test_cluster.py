@@ -1,6 +1,6 @@
 """A standalone cluster: master, workers and executors are processes of their own.
 
-In the first tests its Python has not got the package: that is sent, or packed.
+All tests use one. In the first tests its Python has not got the package: that is sent, or packed.
 """
 
 from __future__ import annotations
@@ -13,16 +13,19 @@ import sysconfig
 import tarfile
 import venv
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from scripts.spark_cluster import SPARK, cluster
+from reliable_pubsub.pipeline.archive import read_manifests
+from scripts.spark_cluster import SPARK, Cluster, cluster
 from tests.integration.harness import Service
 
 from .jobs import Jobs, end_of
-from .parts_on_cluster import ROWS, TASKS, VICTIMS
+from .parts_on_cluster import ROWS, TASKS, TOPIC
 from .quick_java import java_options
+from .test_spark_source import put
 
 ROOT = Path(__file__).parents[2]
 BOUND_S = 600.0
@@ -68,14 +71,27 @@ def packed(folder: Path, package: Path) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two workers that find no package by themselves; the last test ends one."""
+    folder = tmp_path_factory.mktemp("cluster")
+    with cluster(folder, 2, environment={"PYTHONPATH": ""}, java_options=java_options()) as found:
+        yield found
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("way", ["sent", "packed"])
 def test_a_cluster_to_which_the_package_is_sent_puts_and_reads_each_row_once_also_when_an_executor_dies(  # noqa: E501
-    service: Service, tmp_path: Path, way: str
+    running: Cluster, service: Service, tmp_path: Path, way: str
 ) -> None:
+    """Rows are put where the package is sent; where it is packed they are there, and read."""
     service.start_proxy()
     rows = [b"row %d" % n for n in range(4_500)]
-    (tmp_path / "rows.txt").write_bytes(b"\n".join(rows))
+    if way == "sent":
+        (tmp_path / "rows.txt").write_bytes(b"\n".join(rows))
+    else:
+        with service.open_publisher("p") as publisher:
+            publisher.put_many("t", rows)
     python = str(bare_python(tmp_path / "environment"))
     without = [python, "-c", "import zmq; import reliable_pubsub"]
     here = subprocess.run(without, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -92,69 +108,66 @@ def test_a_cluster_to_which_the_package_is_sent_puts_and_reads_each_row_once_als
     words = [f"--conf={key}={value}" for key, value in settings.items()]
     # The driver has it, too: a session that an earlier test has made leaves its own Python here.
     environment = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python, "PYTHONPATH": ""}
-    with cluster(tmp_path, 2, environment=environment, java_options=java_options()) as running:
-        run = subprocess.run(
-            [
-                *(str(SPARK / "bin" / "spark-submit"), "--master", running.master),
-                *("--name", "nightly", *words),
-                *shipped,
-                str(script),
-                *(str(tmp_path), service.publisher_endpoint, service.subscriber_endpoint),
-            ],
-            env={
-                **os.environ,
-                **environment,
-                "SPARK_HOME": str(SPARK),
-                "SPARK_LOCAL_IP": "127.0.0.1",
-                "SPARK_SUBMIT_OPTS": java_options(),
-            },
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=BOUND_S,
-            check=False,
-        )
+    run = subprocess.run(
+        [
+            *(str(SPARK / "bin" / "spark-submit"), "--master", running.master),
+            *("--name", "nightly", *words),
+            *shipped,
+            str(script),
+            *(str(tmp_path), service.publisher_endpoint, service.subscriber_endpoint),
+        ],
+        env={
+            **os.environ,
+            **environment,
+            "SPARK_HOME": str(SPARK),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_SUBMIT_OPTS": java_options(),
+        },
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=BOUND_S,
+        check=False,
+    )
 
     assert run.returncode == 0, run.stderr[-3_000:]
     seen = json.loads((tmp_path / "seen.json").read_text())
     assert (package if way == "sent" else tmp_path / "environment") in Path(seen["package"]).parents
     assert seen["master"] == running.master
     assert (seen["name"], seen["shuffle"]) == ("nightly", "3")
-    assert sum(sum(part) for part in seen["parts"]) == len(rows)
-    assert [0, 1_000] in seen["parts"]  # the one whose executor had died
+    if way == "sent":
+        assert sum(sum(part) for part in seen["parts"]) == len(rows)
+        assert [0, 1_000] in seen["parts"]  # the one whose executor had died
     assert (seen["batch"], seen["stream"]) == (len(rows), len(rows))
     assert sorted(service.payloads("t")) == sorted(rows)
 
 
 @pytest.mark.long
 def test_a_write_in_parts_stores_each_row_once_when_an_executor_and_a_worker_are_killed(
-    service: Service, tmp_path: Path
+    running: Cluster, service: Service, tmp_path: Path
 ) -> None:
     service.start_proxy()
-    environment = {"PYTHONPATH": str(ROOT)}
-    with cluster(tmp_path, 2, environment=environment, java_options=java_options()) as running:
-        endpoints = (service.publisher_endpoint, service.subscriber_endpoint)
-        module = ("-m", "tests.pipeline.parts_on_cluster")
-        run = subprocess.run(
-            [sys.executable, *module, running.master, str(tmp_path), *endpoints],
-            env={**os.environ, **environment, "SPARK_LOCAL_IP": "127.0.0.1"},
-            capture_output=True,
-            text=True,
-            timeout=BOUND_S,
-            check=False,
-        )
-        killed = [one for one in running.workers if not one.runs]
+    endpoints = (service.publisher_endpoint, service.subscriber_endpoint)
+    module = ("-m", "tests.pipeline.parts_on_cluster")
+    run = subprocess.run(
+        [sys.executable, *module, running.master, str(tmp_path), *endpoints],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"},
+        capture_output=True,
+        text=True,
+        timeout=BOUND_S,
+        check=False,
+    )
+    killed = [one for one in running.workers if not one.runs]
 
     assert run.returncode == 0, run.stderr[-3_000:]
     assert len(killed) == 1
-    assert sorted(path.stem for path in tmp_path.glob("*.died")) == [*VICTIMS]
-    for topic in VICTIMS:
-        stored = [int(text) for text in service.payloads(topic)]
-        assert sorted(stored) == [*range(ROWS)]  # though all of it was written once more
-        size = ROWS // TASKS
-        for first in range(0, ROWS, size):
-            of_task = range(first, first + size)
-            assert [number for number in stored if number in of_task] == [*of_task]
+    assert (tmp_path / "died").exists()
+    stored = [int(text) for text in service.payloads(TOPIC)]
+    assert sorted(stored) == [*range(ROWS)]  # though all of it was written once more
+    size = ROWS // TASKS
+    for first in range(0, ROWS, size):
+        of_task = range(first, first + size)
+        assert [number for number in stored if number in of_task] == [*of_task]
 
 
 @pytest.mark.long
@@ -166,8 +179,7 @@ def test_jobs_run_by_spark_connect_which_is_sent_the_package(
     service.start_proxy()
     monkeypatch.setenv("PYSPARK_PYTHON", str(bare_python(service.directory / "bare")))
     Jobs(service, monkeypatch)
-    path = service.directory / "rows.txt"
-    path.write_text("".join(f"row {n}\n" for n in range(500)))
+    put(service, "t", 500)
     connect = ("--conf", "spark.remote=local[2]", "--conf", "spark.ui.enabled=false")
     package = package_zip(service.directory / "package.zip")
     (service.directory / "copy.sql").write_text("SELECT value FROM t")
@@ -179,11 +191,10 @@ def test_jobs_run_by_spark_connect_which_is_sent_the_package(
         assert end_of(said) == 0, said.stderr
         return said.stdout
 
-    said = run("load", "--file", path, "--topic", "t")
     run("archive", "--topic", "t", "--folder", "arc", "--available-now")
     stream = ("run", "copy.sql", "--from", "t", "--to", "u", "--checkpoint", "checkpoint")
     copied = run(*stream, python_path=str(package))  # nothing is sent to a stream
 
-    assert said == "done: 500 messages put on t, 0 were there (1 files)\n"
+    assert [(one.first, one.end) for one in read_manifests(service.directory / "arc")] == [(0, 500)]
     assert copied.endswith("\ndone: 500 messages read, their results are on u\n")
     assert sorted(service.payloads("u")) == sorted(service.payloads("t"))
