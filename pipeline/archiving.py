@@ -41,7 +41,7 @@ from .job import (
     topic_options,
     topics_wanted,
 )
-from .proxy_view import ProxyView
+from .proxy_topics import ProxyTopics
 from .tasks import Tasks
 
 ROWS_PER_FILE: Final = 250_000
@@ -56,13 +56,13 @@ class Archiving(Struct, frozen=True, kw_only=True):
 
     archive: Archive
     options: SourceOptions
-    view: ProxyView
+    topics: ProxyTopics
     tasks: Tasks
     warn: Callable[[str], None] = _log.warning
 
     def backlog(self) -> int:
         """Messages that are stored and not archived."""
-        extents = self.view.extents()
+        extents = self.topics.extents()
         reached = self.archive.reached(_logs(extents))
         return sum(
             max(extent.end - (reached[topic].offset if topic in reached else extent.start), 0)
@@ -94,7 +94,7 @@ class Archiving(Struct, frozen=True, kw_only=True):
             if not self.archive.add(staged, {(one.topic, one.log): one.end for one in some}):
                 planned = self._planned()  # another driver was there first
                 continue
-            self.view.tell_places(self.archive.reached())
+            self.topics.tell_places(self.archive.reached())
             count = sum(one.rows for one in staged)
             advance(count, some[-1].topic)
             rows += count
@@ -103,7 +103,7 @@ class Archiving(Struct, frozen=True, kw_only=True):
     def _planned(self) -> list[MessageRange]:
         """What is to be archived, from where the archive ends now."""
         self.archive.refresh()
-        extents = self.view.extents(0)  # not older: another driver may have archived to a new end
+        extents = self.topics.extents(0)  # not older: another driver may have archived to a new end
         reached = self.archive.reached(_logs(extents))
         resumed = resumed_offsets(reached, extents, self.options, _log.warning)
         for topic, place in resumed.items():
@@ -112,8 +112,8 @@ class Archiving(Struct, frozen=True, kw_only=True):
                     f"topic {topic!r}: the archive begins at offset {place.offset:,}; the messages "
                     "before it were removed from the topic and are in no file"
                 )
-        self.view.tell_places(resumed)  # from here on retention waits for us
-        ends = ending_offsets(None, extents, self.view.find_time)
+        self.topics.tell_places(resumed)  # from here on retention waits for us
+        ends = ending_offsets(None, extents, self.topics.find_time)
         return ranges_between(
             reached,
             admitted(reached, resumed, ends, None),
@@ -247,14 +247,14 @@ def main(
             subscriber=subscriber,
             store=check_store(store),
         )
-        with closing(ProxyView(options)) as view:
-            extents = view.extents()  # report an unreachable proxy before Spark is started
+        with closing(ProxyTopics(options)) as topics:
+            extents = topics.extents()  # report an unreachable proxy before Spark is started
             if available_now:
                 refuse_unknown(options, extents)
             archive = Archive(folder)
             with spark_tasks("archive", spark, where) as tasks:
                 job = Archiving(
-                    archive=archive, options=options, view=view, tasks=tasks, warn=complain_of
+                    archive=archive, options=options, topics=topics, tasks=tasks, warn=complain_of
                 )
                 click.echo(f"ready: archive {folder} endpoint={where}")
                 _run(job, quiet=quiet, every_s=None if available_now else every)

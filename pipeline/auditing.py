@@ -52,7 +52,7 @@ from .job import (
 )
 from .journal_audit import journal_work, judge_journals, survey
 from .log_rules import archived_rows, live_rows, look_at
-from .proxy_view import status_of
+from .proxy_topics import status_of
 from .tasks import SparkTasks, Tasks, unheard
 
 W = TypeVar("W")

@@ -1,7 +1,7 @@
 """The format `reliable_pubsub`: what Spark calls, handed on to the files that decide.
 
-Readers are pickled into tasks and task workers are forked, so no socket may live in them: the view
-of a driver is made in the process that asks, and not pickled with the reader; a task makes
+Readers are pickled into tasks and task workers are forked, so no socket may live in them: what
+a driver asks by is made in the process that asks, and not pickled with the reader; a task makes
 its own reader of the log, and closes it.
 """
 
@@ -44,12 +44,12 @@ from .core.options import SourceOptions, parse_options
 from .core.planning import MessageRange
 from .core.sink_options import SinkOptions, check_columns, parse_sink_options
 from .core.tables import TABLES, Row, delivery_rows, status_rows
-from .proxy_view import ProxyView, status_of
+from .proxy_topics import ProxyTopics, status_of
 from .reach import Look, look, machine
 from .reading import arrow_batches, leave_out_of_collections
 from .sink import BatchSink, StreamSink
 from .stored_log import nearest_log
-from .stream import QueryStream, View, batch_ranges
+from .stream import QueryStream, Topics, batch_ranges
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -165,13 +165,13 @@ def _check_schema(schema: StructType, options: SourceOptions) -> None:
             )
 
 
-def view_of(options: SourceOptions) -> View:
+def topics_of(options: SourceOptions) -> Topics:
     """What the driver asks: a proxy, or an archive."""
     if options.archive:
-        from .archive_view import ArchiveView  # it needs deltalake, and a proxy does not
+        from .archive_topics import ArchiveTopics  # it needs deltalake, and a proxy does not
 
-        return ArchiveView(options)
-    return ProxyView(options)
+        return ArchiveTopics(options)
+    return ProxyTopics(options)
 
 
 class MessagePartition(InputPartition):
@@ -198,7 +198,7 @@ class _Messages:
         options = self._options
         schema = to_arrow_schema(self._schema, timezone="UTC")
         if options.archive:
-            from .archive_view import archived_range
+            from .archive_topics import archived_range
 
             yield from archived_range(
                 partition.wanted,
@@ -222,8 +222,8 @@ class MessagesReader(_Messages, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """In the driver: the tasks."""
-        with closing(view_of(self._options)) as view:
-            return [MessagePartition(one) for one in batch_ranges(self._options, view)]
+        with closing(topics_of(self._options)) as topics:
+            return [MessagePartition(one) for one in batch_ranges(self._options, topics)]
 
 
 class MessagesStream(_Messages, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -241,7 +241,7 @@ class MessagesStream(_Messages, DataSourceStreamReader, SupportsTriggerAvailable
     def query(self) -> QueryStream:
         """The decisions of this query, with sockets of this process."""
         if self._query is None or self._pid != os.getpid():
-            self._query = QueryStream(self._options, view_of(self._options))
+            self._query = QueryStream(self._options, topics_of(self._options))
             self._pid = os.getpid()
         return self._query
 

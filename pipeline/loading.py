@@ -33,7 +33,7 @@ from .job import (
     subscriber_endpoint_option,
 )
 from .numbered import Outcome, batches_of, numbered_publisher, put_numbered
-from .proxy_view import status_of
+from .proxy_topics import status_of
 from .records import FORMATS, Columns, Format, about, format_of, places_of, records_of
 
 ROWS_PER_PART: Final = 250_000  # of a file that is cut; another number would be other publishers

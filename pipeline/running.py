@@ -32,7 +32,7 @@ from .job import (
     topics_wanted,
 )
 from .numbered import numbered_publisher
-from .proxy_view import ProxyView
+from .proxy_topics import ProxyTopics
 from .tasks import GONE, SparkTasks
 
 _EVERY_S: Final = 1.0
@@ -187,8 +187,8 @@ def _sql(path: Path) -> str:
 def _extents(query: Query, access: Access, *, may_lack: bool) -> Mapping[str, TopicExtent]:
     """Where the topics are now; an unreachable proxy is reported before Spark is started."""
     options = topics_wanted(query.topics, "", endpoint=access.read_at, retry=access.retry)
-    with closing(ProxyView(options)) as view:
-        extents = view.extents()
+    with closing(ProxyTopics(options)) as topics:
+        extents = topics.extents()
     if not may_lack:
         refuse_unknown(options, extents)
     for topic in query.topics:

@@ -25,13 +25,13 @@ from .core.planning import (
     unknown,
 )
 from .core.progress import lag_messages
-from .proxy_view import ProxyView, ends_of
+from .proxy_topics import ProxyTopics, ends_of
 
 if TYPE_CHECKING:  # it needs deltalake, and a proxy does not
-    from .archive_view import ArchiveView
+    from .archive_topics import ArchiveTopics
 
 Json = dict[str, Any]
-View: TypeAlias = "ProxyView | ArchiveView"  # what a driver asks
+Topics: TypeAlias = "ProxyTopics | ArchiveTopics"  # what a driver asks
 
 _log = logging.getLogger("reliable_pubsub.pipeline")
 
@@ -39,9 +39,9 @@ _log = logging.getLogger("reliable_pubsub.pipeline")
 class QueryStream:
     """One streaming query over topics. Everything that must survive is in Spark's checkpoint."""
 
-    def __init__(self, options: SourceOptions, view: View) -> None:
+    def __init__(self, options: SourceOptions, topics: Topics) -> None:
         self._options = options
-        self._view = view
+        self._topics = topics
         self._first: Json | None = None
         self._target: dict[str, int] | None = None  # AvailableNow: where this run ends
         self._reached: Mapping[str, TopicOffset] = {}  # the end of the batch that was planned last
@@ -56,11 +56,11 @@ class QueryStream:
             ProxyUnreachableError.
         """
         if self._first is None:
-            extents = self._view.extents()
+            extents = self._topics.extents()
             for topic in unknown(self._options, extents):
                 _log.warning("the proxy has no topic %r yet; it is read when it appears", topic)
-            begun = starting_offsets(self._options, extents, self._view.find_time, _log.warning)
-            if self._view.keeps_place:
+            begun = starting_offsets(self._options, extents, self._topics.find_time, _log.warning)
+            if self._topics.keeps_place:
                 begun = self._begin_places(begun, {t: e.end for t, e in extents.items()})
             self._first = to_json(begun)
         return self._first
@@ -78,7 +78,7 @@ class QueryStream:
         begin: dict[str, TopicOffset] = {}
         for topic, place in begun.items():
             at_end = place.offset == ends[topic] if by_time else starting.of(topic) == "latest"
-            begin[topic] = self._view.begin_place(topic, None if at_end else place)
+            begin[topic] = self._topics.begin_place(topic, None if at_end else place)
         return begin
 
     def prepare_available_now(self) -> None:
@@ -86,7 +86,7 @@ class QueryStream:
         self._target = self._ends()
 
     def _ends(self) -> dict[str, int]:
-        return ending_offsets(self._options.ending, self._view.extents(), self._view.find_time)
+        return ending_offsets(self._options.ending, self._topics.extents(), self._topics.find_time)
 
     def latest(self, start: Mapping[str, Any], rows_max: int | None) -> Json:
         """The end of the next batch; `start` itself if there is nothing new.
@@ -101,17 +101,17 @@ class QueryStream:
             ProxyUnreachableError.
         """
         known = from_json(start)
-        extents = self._view.extents()
+        extents = self._topics.extents()
         ends = self._ends()
         if self._target is not None:
             target = self._target
             extents = {t: e for t, e in extents.items() if t in target or t in known}
             ends = {topic: min(end, target.get(topic, 0)) for topic, end in ends.items()}
-        self._view.tell_places(known)
+        self._topics.tell_places(known)
         resumed = resumed_offsets(known, extents, self._options, _log.warning)
         rows = [n for n in (rows_max, self._rows_of_bytes(resumed, rows_max)) if n is not None]
         reached = admitted(known, resumed, ends, min(rows, default=None))
-        self._reached = self._view.witnessed(reached, known)
+        self._reached = self._topics.witnessed(reached, known)
         return to_json(self._reached)
 
     def _rows_of_bytes(
@@ -119,14 +119,14 @@ class QueryStream:
     ) -> int | None:
         if rows_max is None:
             return None  # everything was asked for
-        return rows_within(self._options.trigger_bytes_max, resumed, self._view.extents())
+        return rows_within(self._options.trigger_bytes_max, resumed, self._topics.extents())
 
     def ends(self) -> Json:
         """Where the topics end now, and how many messages are not in the batch planned last.
 
         Spark asks after `latest`, and shows the answer in the progress of that batch.
         """
-        ends = ends_of(self._view.extents())
+        ends = ends_of(self._topics.extents())
         return {**to_json(ends), "lag_messages": lag_messages(self._reached, ends)}
 
     def ranges(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[MessageRange]:
@@ -140,19 +140,19 @@ class QueryStream:
 
     def processed(self, end: Mapping[str, Any]) -> None:
         """Spark says so, one batch late."""
-        self._view.tell_places(from_json(end))
+        self._topics.tell_places(from_json(end))
 
 
-def batch_ranges(options: SourceOptions, view: View) -> list[MessageRange]:
+def batch_ranges(options: SourceOptions, topics: Topics) -> list[MessageRange]:
     """The tasks of a batch query: from where it begins to where it ends.
 
     Raises:
         UsageError, DataLossError, ProxyUnreachableError.
     """
-    extents = view.extents()
+    extents = topics.extents()
     refuse_unknown(options, extents)
-    begun = starting_offsets(options, extents, view.find_time, _log.warning)
-    ends = ending_offsets(options.ending, extents, view.find_time)
+    begun = starting_offsets(options, extents, topics.find_time, _log.warning)
+    ends = ending_offsets(options.ending, extents, topics.find_time)
     return ranges_between(
         begun,
         admitted(begun, begun, ends, None),

@@ -18,7 +18,7 @@ from reliable_pubsub.pipeline.archive import Archive, archived_files
 from reliable_pubsub.pipeline.archiving import ROWS_PER_FILE, Archiving
 from reliable_pubsub.pipeline.data_source import FORMAT
 from reliable_pubsub.pipeline.job import topics_wanted
-from reliable_pubsub.pipeline.proxy_view import ProxyView
+from reliable_pubsub.pipeline.proxy_topics import ProxyTopics
 from reliable_pubsub.pipeline.sessions import open_session, start_java
 from reliable_pubsub.pipeline.tasks import SparkTasks
 
@@ -126,11 +126,11 @@ class Jobs:
             partition_rows_max=ROWS_PER_FILE,
         )
         path = where or self._work / "again"
-        view, tasks = ProxyView(options), SparkTasks(self._spark)
+        view, tasks = ProxyTopics(options), SparkTasks(self._spark)
         rows = Archiving(
             archive=Archive(path),
             options=options,
-            view=view,
+            topics=view,
             tasks=tasks,
         ).catch_up()
         view.close()

@@ -91,7 +91,7 @@ def catch_up(proxy: MemoryProxy, folder: Location, *, merge: bool = False, **mor
     archiving = Archiving(
         archive=Archive(folder),
         options=options(**{"partition_rows_max": 3, **more}),
-        view=job.view,
+        topics=job.topics,
         tasks=Here(job),
     )
     rows = archiving.catch_up()
@@ -415,7 +415,7 @@ class TestTwoDrivers:
         first = Archiving(
             archive=Archive(tmp_path),
             options=options(partition_rows_max=3),
-            view=job.view,
+            topics=job.topics,
             tasks=Racing(job),
         )
 
@@ -450,7 +450,9 @@ class TestTwoDrivers:
 
         for topic, archive in (("t", first), ("u", second)):
             wanted = topics_wanted((topic,), "", endpoint="tcp://127.0.0.1:1", retry=PATIENT)
-            Archiving(archive=archive, options=wanted, view=job.view, tasks=Here(job)).catch_up()
+            Archiving(
+                archive=archive, options=wanted, topics=job.topics, tasks=Here(job)
+            ).catch_up()
 
         assert rows_seen(tmp_path) == everything(("t", 10), ("u", 4))
 

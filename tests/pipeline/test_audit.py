@@ -44,7 +44,7 @@ from reliable_pubsub.pipeline.auditing import (
 from reliable_pubsub.pipeline.core.evidence import AUDITOR, Sighting, Whereabouts, with_log
 from reliable_pubsub.pipeline.job import topics_wanted
 from reliable_pubsub.pipeline.journal_audit import journal_work, judge_journals, survey
-from reliable_pubsub.pipeline.proxy_view import ProxyView
+from reliable_pubsub.pipeline.proxy_topics import ProxyTopics
 from reliable_pubsub.pipeline.tasks import SparkTasks
 from tests.integration.harness import NOWHERE, STUBBORN, Service
 from tests.lab.damage import broken
@@ -162,7 +162,7 @@ def test_an_audit_of_real_processes_agrees_with_the_lab_also_when_they_are_damag
     job = Archiving(
         archive=Archive(tmp_path / "archive"),
         options=options,
-        view=ProxyView(options),
+        topics=ProxyTopics(options),
         tasks=tasks,
     )
     job.catch_up()

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from reliable_pubsub.common.signals import Stopped
 from reliable_pubsub.pipeline import archiving, job
 from reliable_pubsub.pipeline.job import SparkWish, running_job, spark_tasks
-from reliable_pubsub.pipeline.proxy_view import ProxyView
+from reliable_pubsub.pipeline.proxy_topics import ProxyTopics
 from tests.integration.harness import NOWHERE, Service, eventually
 from tests.lab.damage import edit_log
 from tests.lab.small_world import sound_world, write_run
@@ -218,8 +218,8 @@ class TestAJob:
     def test_that_ends_in_an_error_has_closed_its_sockets(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        closed: list[ProxyView] = []
-        monkeypatch.setattr(ProxyView, "close", lambda view: closed.append(view))
+        closed: list[ProxyTopics] = []
+        monkeypatch.setattr(ProxyTopics, "close", lambda view: closed.append(view))
         words = ["--topic", "t", "--folder", str(tmp_path / "a"), "--endpoint", NOWHERE]
 
         ended = CliRunner().invoke(

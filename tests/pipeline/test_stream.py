@@ -16,7 +16,7 @@ from reliable_pubsub.pipeline.core.loss import DataLossError
 from reliable_pubsub.pipeline.core.options import SourceOptions, parse_options
 from reliable_pubsub.pipeline.core.planning import MessageRange
 from reliable_pubsub.pipeline.core.progress import lag
-from reliable_pubsub.pipeline.proxy_view import EXTENTS_S, ProxyView
+from reliable_pubsub.pipeline.proxy_topics import EXTENTS_S, ProxyTopics
 from reliable_pubsub.pipeline.reading import arrow_batches
 from reliable_pubsub.pipeline.stream import QueryStream, batch_ranges
 from reliable_pubsub.proxy.core.state import BrokerSettings
@@ -48,7 +48,7 @@ class Job:
         self.link = link
         self.clock = FakeClock()
         self.options: SourceOptions = parse_options({"subscribePattern": ".*", **given})
-        self.view = ProxyView(
+        self.topics = ProxyTopics(
             self.options,
             status=StatusClient("", PATIENT, _world=a_world(self.transport(), self.clock)),
             reader=self.reader(),
@@ -61,7 +61,7 @@ class Job:
             ),
             clock=self.clock,
         )
-        self.stream = QueryStream(self.options, self.view)
+        self.stream = QueryStream(self.options, self.topics)
 
     def transport(self) -> FakeTransport:
         return FakeTransport(self.link, self.clock)
@@ -192,7 +192,7 @@ class TestAStream:
 
     def test_takes_about_so_many_bytes(self) -> None:
         job = Job(Link(a_log(*[10] * 10)), maxBytesPerTrigger="100")
-        proxy_bytes = job.view.extents()["t"].stored_bytes
+        proxy_bytes = job.topics.extents()["t"].stored_bytes
 
         end = job.latest(job.stream.initial())
 
@@ -385,7 +385,7 @@ class TestABatchQuery:
     def test_reads_what_is_stored_when_it_is_planned(self) -> None:
         job = Job(Link(a_log(3, 4)), startingOffsets='{"t": 2}', endingOffsets='{"t": 6}')
 
-        (wanted,) = batch_ranges(job.options, job.view)
+        (wanted,) = batch_ranges(job.options, job.topics)
 
         assert job.read(wanted) == messages(3, 6)
 
@@ -393,15 +393,15 @@ class TestABatchQuery:
         proxy = a_log(3)
         job = Job(Link(proxy))
         job.options = parse_options({"subscribe": "t,u"})
-        job.view = ProxyView(job.options, status=a_status(Link(proxy)), reader=job.reader())
+        job.topics = ProxyTopics(job.options, status=a_status(Link(proxy)), reader=job.reader())
 
         with pytest.raises(UsageError, match="no topic 'u'"):
-            batch_ranges(job.options, job.view)
+            batch_ranges(job.options, job.topics)
 
     def test_of_nothing_has_no_task(self) -> None:
         job = Job(Link(a_broker()))
 
-        assert batch_ranges(job.options, job.view) == []
+        assert batch_ranges(job.options, job.topics) == []
 
 
 class TestATask:

@@ -1,4 +1,4 @@
-"""An archive as a query sees it: the same offsets as of the topic, so a merge changes nothing.
+"""The topics of an archive, as a query sees them: the same offsets, so a merge changes nothing.
 
 A query over the Parquet files themselves knows them by name, and after `archive --merge` it would
 read the rows of a merged file a second time. Here Spark's checkpoint has offsets. Which files there
@@ -31,8 +31,8 @@ LOOK_S: Final = 1.0  # an idle query asks about 90 times a second; the log is re
 _log = logging.getLogger("reliable_pubsub.pipeline")
 
 
-class ArchiveView:
-    """What a driver asks of an archive; the part of `ProxyView` that a query needs."""
+class ArchiveTopics:
+    """What a driver asks of an archive; the part of `ProxyTopics` that a query needs."""
 
     keeps_place = False
 

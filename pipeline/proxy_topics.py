@@ -1,4 +1,4 @@
-"""A query's view of the proxy, from the driver: extents of topics, times, and its own place."""
+"""The topics of a proxy, as the driver of a query asks for them: extents, times, its own place."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def status_of(endpoint: str, retry: RetryPolicy) -> StatusReport:
         return status.ask()
 
 
-class ProxyView:
+class ProxyTopics:
     """Asks the proxy for a driver. It has sockets, so it stays in the process that made it."""
 
     def __init__(

@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 )
 
 from reliable_pubsub.common.core.errors import UsageError
-from reliable_pubsub.pipeline.archive_view import LOOK_S, ArchiveView, archived_range
+from reliable_pubsub.pipeline.archive_topics import LOOK_S, ArchiveTopics, archived_range
 from reliable_pubsub.pipeline.core.columns import COLUMNS
 from reliable_pubsub.pipeline.core.loss import DataLossError
 from reliable_pubsub.pipeline.core.options import parse_options
@@ -48,8 +48,8 @@ class Query:
         self.folder = folder
         self.clock = FakeClock()
         self.options = parse_options({"subscribePattern": ".*", "archive": str(folder), **given})
-        self.view = ArchiveView(self.options, clock=self.clock)
-        self.stream = QueryStream(self.options, self.view)
+        self.topics = ArchiveTopics(self.options, clock=self.clock)
+        self.stream = QueryStream(self.options, self.topics)
 
     def latest(self, start: dict[str, Any]) -> dict[str, Any]:
         self.clock.time_s += 2 * LOOK_S
@@ -121,7 +121,7 @@ def test_a_batch_over_an_archive_has_every_column(tmp_path: Path) -> None:
     catch_up(two_topics(), tmp_path, merge=True)
     query = Query(tmp_path, maxRecordsPerPartition="3")
 
-    rows = query.rows(batch_ranges(query.options, query.view))
+    rows = query.rows(batch_ranges(query.options, query.topics))
 
     seen = sorted((row["topic"], row["offset"], row["value"]) for row in rows)
     assert seen == everything(("t", 10), ("u", 4))
@@ -131,10 +131,10 @@ def test_a_batch_over_an_archive_has_every_column(tmp_path: Path) -> None:
 def test_a_time_is_found_in_an_archive(tmp_path: Path) -> None:
     catch_up(a_log(4, 4), tmp_path)
     query = Query(tmp_path)
-    extent = query.view.extents()["t"]
-    some = query.rows(batch_ranges(query.options, query.view))
+    extent = query.topics.extents()["t"]
+    some = query.rows(batch_ranges(query.options, query.topics))
 
-    found = [query.view.find_time("t", extent, time_ns) for time_ns in (0, 9 * 10**18)]
+    found = [query.topics.find_time("t", extent, time_ns) for time_ns in (0, 9 * 10**18)]
 
     assert found == [0, len(some)]
 
