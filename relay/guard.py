@@ -34,6 +34,8 @@ ROUND_S: Final = 0.05  # between two looks at connections that spoke of late, or
 RECENT_S: Final = 0.5  # that is of late: what they asked for is answered, and read or not
 HEARTBEATS_BYTES: Final = 64  # a connection that has said no more has only answered a few
 SWEEP_S: Final = 1.0  # between two looks at each of the others
+QUIET_S: Final = 0.25  # between two looks at few connections of which none spoke of late
+QUIET_MAX: Final = 100  # connections are few
 IDLE_S: Final = 1.0  # without a connection: the loop may have taken the event that would wake us
 LOOKED_AT_MAX: Final = 500  # of either at once; the others have their turn in the next rounds
 # Data that libzmq has read already is not readable any more, but the socket can still be written:
@@ -114,7 +116,7 @@ class Guard:
         # Until when a connection spoke of late, by descriptor; in the order of their turns.
         self._recent: dict[int, float] = {}
         self._sweep: list[int] = []  # whose turn is in this sweep
-        self._round_at_s = 0.0
+        self._round_at_s = time.monotonic()
         self._stop = WakeUp()
         self._stopping = False
         self._epoll = select.epoll()
@@ -144,20 +146,21 @@ class Guard:
             for descriptor in spoke & self._watched.keys():
                 self._look(descriptor, now_s, has_spoken=True)
             if is_round:
+                since_s = now_s - self._round_at_s + ROUND_S
                 self._round_at_s = now_s + ROUND_S
-                others = {*self._recent_ones(now_s), *self._next_of_sweep()} - spoke
+                others = {*self._recent_ones(now_s), *self._next_of_sweep(since_s)} - spoke
                 for descriptor in others & self._watched.keys():
                     self._look(descriptor, now_s)
             is_calm = self._allowance.held_bytes_max <= CALM_BYTES_MAX
             if is_round or not is_calm:
                 self._judge(now_s)
-            wait_s = self._set_gates(now_s)
+            wait_s = self._set_gates(now_s, is_calm=is_calm)
             if is_more:
                 wait_s = 0.0
             else:
                 time.sleep(ROUND_S if is_calm and self._speech is None else self._look_s)
 
-    def _set_gates(self, now_s: float) -> float:
+    def _set_gates(self, now_s: float, *, is_calm: bool) -> float:
         """Open or close the gates; return how long to wait if nothing happens."""
         closed, is_looking = self._entrance.look(now_s) if self._entrance else (None, False)
         closed_for_s = self._speech.closed_for_s(now_s) if self._speech else 0.0
@@ -168,7 +171,9 @@ class Guard:
                 one.gate.set_open(is_open=is_open, without=without if is_open else frozenset())
         if closed_for_s:
             return min(closed_for_s, ROUND_S)
-        return ROUND_S if self._watched or is_looking else IDLE_S
+        if is_looking or self._recent or not is_calm or len(self._watched) > QUIET_MAX:
+            return ROUND_S
+        return QUIET_S if self._watched else IDLE_S
 
     def _take_arrived(self, now_s: float) -> bool:
         """Watch connections that have come; return whether there may be more."""
@@ -189,10 +194,10 @@ class Guard:
                 self._recent[descriptor] = until_s
         return chosen
 
-    def _next_of_sweep(self) -> list[int]:
+    def _next_of_sweep(self, since_s: float) -> list[int]:
         """A part of all: what they hold changes with what they say, and their end is not told."""
         self._sweep = self._sweep or list(self._watched)
-        count = min(ceil(len(self._watched) * ROUND_S / SWEEP_S), LOOKED_AT_MAX)
+        count = min(ceil(len(self._watched) * since_s / SWEEP_S), LOOKED_AT_MAX)
         chosen, self._sweep = self._sweep[:count], self._sweep[count:]
         return chosen
 
