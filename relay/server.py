@@ -10,6 +10,7 @@ from functools import partial
 
 import zmq
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from reliable_pubsub.common.core.answers import Denied, Malformed
 from reliable_pubsub.common.core.errors import MalformedError
@@ -288,10 +289,8 @@ class Relay:
             if received is None:
                 return
             parts, key = received.frames, received.key
-            if b"" not in parts or key is None:
-                continue  # no envelope, so no way to answer; or its key was revoked
-            if received.excess is not None:
-                continue  # its key has too many connections: this one ends
+            if b"" not in parts or key is None or received.excess is not None:
+                continue  # no envelope to answer; its key was revoked; it has too many connections
             begin = parts.index(b"") + 1
             envelope, frames = tuple(parts[:begin]), parts[begin:]
             if is_for_node(frames):
@@ -299,9 +298,8 @@ class Relay:
             elif len(frames) > 2:
                 self._reply(envelope, self._unread("a body does not belong on this endpoint"))
             else:
-                asker = partial(self._asker_of, key)
                 try:
-                    self._forwarding.request(envelope, frames, now_s, asker)
+                    self._forwarding.request(envelope, frames, now_s, partial(self._asker_of, key))
                 except MalformedError as error:
                     self._reply(envelope, self._unread(str(error)))
 
@@ -382,7 +380,8 @@ class Relay:
 
     def _report(self, request: Node) -> NodeReport:
         rows = self._links.report()
-        forwarding = self._forwarding
+        counts = asdict(self._figures())
+        del counts["links"]
         return NodeReport(
             client=request.client,
             epoch=request.epoch,
@@ -394,16 +393,7 @@ class Relay:
             above=tuple(above.status() for above in self._above),
             below=rows[:STATUS_ROWS_MAX],
             below_left_out=max(len(rows) - STATUS_ROWS_MAX, 0),
-            plain=self.fan_out.plain_count,
-            patterns=len(self._table.above),
             is_full=any(map(self._kinds.everything, self._table.above)),
             unknown_kinds=self._table.unknown_kinds,
-            received=self._received,
-            sent_singly=self.fan_out.sent_singly,
-            malformed=self._malformed,
-            from_cache=forwarding.from_cache_count,
-            shared=forwarding.shared_count,
-            passed=forwarding.passed_count,
-            dropped=forwarding.dropped_count,
-            connections=self._entrance.status(),
+            **counts,
         )

@@ -34,6 +34,7 @@ from reliable_pubsub.common.core.names import GROUP_PREFIX
 from reliable_pubsub.common.core.requests import History
 from reliable_pubsub.common.core.status import Clients, ClientsReport, ClientStatus
 
+from .appending import begun_after
 from .forgetting import session_forgotten
 from .group_state import is_group, subscription_of_group
 from .records import (
@@ -43,7 +44,6 @@ from .records import (
     GroupChanged,
     Moved,
     Record,
-    Subscribed,
     TopicDeleted,
     Trimmed,
 )
@@ -180,18 +180,8 @@ def _moved(
 ) -> Planned:
     """Another generation, so that its subscriber asks again before it gets anything."""
     session = state.sessions["subscriber", subscriber]
-    record = Subscribed(
-        log.topic_id,
-        subscriber,
-        one.generation + 1,
-        cursor,
-        session.epoch,
-        session.nonce,
-        session.control,
-        max(one.shown, cursor),
-        one.terms,
-        moved,
-    )
+    begun = begun_after(state, log, subscriber, session, one.terms, session.control, cursor)
+    record = replace(begun, moved=moved)
     effect = Effect(first=one.cursor, end=cursor, generation=record.generation, subscriptions=1)
     return Planned(effect, (record,))
 

@@ -108,12 +108,12 @@ def begun_by_patterns(state: State, log: TopicLog) -> Iterator[Subscribed]:
         is_kept = before is not None and before.active  # the topic was deleted meanwhile
         if not is_kept and state.authority.may_read(pattern.reader, log.topic):
             session = state.sessions["subscriber", subscriber]
-            yield begun_by_pattern(
+            yield begun_after(
                 state, log, subscriber, session, pattern.terms, session.control, log.end
             )
 
 
-def begun_by_pattern(
+def begun_after(
     state: State,
     log: TopicLog,
     subscriber: str,
@@ -122,7 +122,7 @@ def begun_by_pattern(
     control: int,
     cursor: int,
 ) -> Subscribed:
-    """A subscription that a pattern begins, after all that it had of the topic before."""
+    """A subscription that no request of its subscriber begins, after what it had before."""
     before = log.subscriptions.get(subscriber)
     return Subscribed(
         log.topic_id,

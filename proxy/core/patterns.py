@@ -33,7 +33,7 @@ from reliable_pubsub.common.core.pattern_messages import (
 from reliable_pubsub.common.core.requests import Get, Sub
 from reliable_pubsub.relay.core.pattern import Kinds, is_of
 
-from .appending import begun_by_pattern
+from .appending import begun_after
 from .pattern_index import PatternSubscription, outlasts
 from .reading import cursor_moved, get, subscription_of
 from .records import (
@@ -130,7 +130,7 @@ def _begun(
         cursor = _first(state, request, log, one, now_ns)
         if isinstance(cursor, Decision):
             return cursor
-        begun = begun_by_pattern(
+        begun = begun_after(
             state, log, request.client, session, request.terms, request.control, cursor
         )
         if one is not None and is_there:

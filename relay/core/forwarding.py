@@ -69,46 +69,31 @@ _Reading = Get | History
 _Asked = tuple[Envelope, _Reading]
 
 
-class _Flight:
+class _Flight(Struct, eq=False):
     """A request that is passed on, and who waits for its answer."""
 
-    __slots__ = (
-        "asker",
-        "at_s",
-        "frames",
-        "is_sent",
-        "joined",
-        "key",
-        "later",
-        "request",
-        "size_bytes",
-    )
+    frames: list[bytes]
+    asker: Envelope | None  # None: it is ours
+    request: AnyRequest | None  # None: it could not be read
+    key: object = None
+    joined: list[_Asked] = []  # asked before it was sent, so its answer is theirs too
+    later: list[_Asked] = []
+    is_sent: bool = False
+    at_s: float = 0.0  # when it came, and then when it was sent
 
-    def __init__(
-        self, frames: list[bytes], asker: Envelope | None, request: AnyRequest | None
-    ) -> None:
-        self.frames = frames
-        self.asker = asker  # None: it is ours
-        self.request = request  # None: it could not be read
-        self.key: object = None
-        self.size_bytes = FLIGHT_BYTES + sum(map(len, frames))
-        self.joined: list[_Asked] = []  # asked before it was sent, so its answer is theirs too
-        self.later: list[_Asked] = []
-        self.is_sent = False
-        self.at_s = 0.0  # when it came, and then when it was sent
+    @property
+    def size_bytes(self) -> int:
+        return FLIGHT_BYTES + sum(map(len, self.frames))
 
 
-class _Reader:
+class _Reader(Struct, eq=False):
     """A subscription that the proxy has confirmed."""
 
-    __slots__ = ("confirmed_at_s", "cursor", "newest", "told", "told_at_s")
-
-    def __init__(self, newest: Get | Ack) -> None:
-        self.newest = newest
-        self.cursor = newest.cursor
-        self.told = newest.cursor  # what the proxy knows
-        self.confirmed_at_s = 0.0
-        self.told_at_s = 0.0
+    newest: Get | Ack
+    cursor: int
+    told: int  # what the proxy knows
+    confirmed_at_s: float = 0.0
+    told_at_s: float = 0.0
 
     def is_of(self, request: Get | Ack) -> bool:
         ours = (self.newest.epoch, self.newest.generation, self.newest.boot, self.newest.key)
@@ -363,7 +348,7 @@ class Forwarding:
             if known is None or not known.is_of(request):
                 if len(self._readers) >= SESSIONS_MAX:
                     return
-                known = self._readers[key] = _Reader(request)
+                known = self._readers[key] = _Reader(request, request.cursor, request.cursor)
             known.told = max(known.told, request.cursor)
             known.cursor = max(known.cursor, request.cursor)
             known.confirmed_at_s = now_s
