@@ -225,7 +225,9 @@ def nothing_outlives_its_test(tree: ast.Module, file: str) -> Iterator[str]:
     a process that was sent SIGSTOP goes on for a moment.
     """
     for node in nodes_of(tree):
-        name = called(node) if isinstance(node, ast.Call) else ""
+        if not isinstance(node, ast.Call):
+            continue
+        name = called(node)
         if name == "Context" and ast.unparse(node) == "zmq.Context()":
             yield f"{file}:{node.lineno}: opens a context; use `zmq_context` of the harness"
         elif name == "signal" and ast.unparse(node).endswith("signal(signal.SIGSTOP)"):
