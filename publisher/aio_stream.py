@@ -20,6 +20,7 @@ from .core.combining import topic_to_put_on
 from .core.payloads import AnyCodec, Payloads, bytes_in_stream
 from .core.receipt import Receipt
 from .core.stream_queue import StreamBatch, StreamQueue, check_payload_bytes
+from .stream import STOP_S, warn_of_open
 
 PutBatch = Callable[[str, Batch], Coroutine[Any, Any, Receipt]]
 
@@ -100,7 +101,12 @@ class Stream:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.close()
+        if not isinstance(error, asyncio.CancelledError):
+            await self.close()
+            return
+        with suppress(TimeoutError, PubSubError):  # the tickets have it
+            async with asyncio.timeout(STOP_S):
+                await self.close()
 
     @checked
     async def put(
@@ -208,6 +214,10 @@ class Stream:
                     batch.outcome.set_result(receipt)
         except PubSubError as error:
             await self._fail(error)
+        except asyncio.CancelledError:
+            if not self._closing:  # the event loop ends
+                warn_of_open(self._queue.batches)
+            raise
 
     async def _fail(self, error: PubSubError) -> None:
         async with self._changed:

@@ -12,7 +12,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from math import inf
 from typing import Annotated, Final
@@ -36,6 +36,17 @@ LOOK_S: Final = 0.1
 STOP_S: Final = 0.7  # that what was put has to be stored, when Ctrl-C or the program ends
 YEAR_S: Final = 366 * 86_400  # locks have a maximum timeout
 LingerS = Annotated[float, Meta(ge=0, le=3600)]
+
+
+def warn_of_open(batches: Sequence[StreamBatch]) -> None:
+    """Warn of the messages that a stream holds which was left open."""
+    if count := sum(len(batch.payloads) for batch in batches):
+        warnings.warn(
+            f"a stream was not closed before the program ended, and {count:,} messages that were "
+            "put through it may not be stored: use it in a `with` block, or call close()",
+            RuntimeWarning,
+            stacklevel=1,
+        )
 
 
 def _looks(timeout_s: float | None) -> Iterator[float]:
@@ -196,12 +207,7 @@ class StreamSender:
             self.flush(STOP_S)
         with self.lock:
             batches = [*self._left, *self.queue.batches]
-        if count := sum(len(batch.payloads) for batch in batches):
-            text = (
-                "a stream was not closed before the program ended, and {:,} messages that were put "
-            )
-            text += "through it may not be stored: use it in a `with` block, or call close()"
-            warnings.warn(text.format(count), RuntimeWarning, stacklevel=1)
+        warn_of_open(batches)
 
     def let_go(self) -> None:
         """Release the lock, however often this thread holds it, after an interrupted call.

@@ -629,6 +629,45 @@ def test_messages_in_hand_come_again_marked_after_a_call_that_was_cancelled(
     assert asyncio.run(program()) == [(b"1", True), (b"2", False)]
 
 
+def test_a_stream_whose_block_is_cancelled_ends_soon_although_the_proxy_is_away() -> None:
+    async def program() -> None:
+        async with aio.Publisher("p", endpoint=NOWHERE, retry=STUBBORN) as one:
+            put = asyncio.get_running_loop().create_future()
+
+            async def block() -> None:
+                async with one.stream() as stream:
+                    put.set_result(await stream.put("t", b"1"))
+                    await asyncio.Event().wait()
+
+            task = asyncio.create_task(block())
+            ticket = await put
+            task.cancel()
+            done, _ = await asyncio.wait([task], timeout=10)
+            task.cancel()
+
+            assert done == {task}
+            assert task.cancelled()
+            with pytest.raises(InDoubtError):
+                await ticket.result()
+
+    asyncio.run(program())
+
+
+def test_a_stream_that_is_open_when_its_event_loop_ends_says_how_many_messages_are_lost(
+    running: Service,
+) -> None:
+    async def program() -> aio.Publisher:
+        one = publisher(running)
+        stream = await one.stream(linger_s=3600).__aenter__()
+        for _ in range(3):
+            await stream.put("t", b"")
+        return one  # so that it is not collected
+
+    with pytest.warns(RuntimeWarning, match="3 messages"):
+        left = asyncio.run(program())
+    asyncio.run(left.close())
+
+
 def test_a_stream_and_a_transaction_end_with_a_call_that_was_cancelled(running: Service) -> None:
     async def program() -> None:
         async with publisher(running) as one:
