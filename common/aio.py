@@ -115,19 +115,15 @@ class AioGate(Lives):
     """Admits one call at a time, and resets a client whose last call was interrupted."""
 
     def __init__(self, what: str, recover: Callable[[], None], *, waits: bool) -> None:
-        """Create the gate of a client; no call is open.
+        """Create the gate of a client; no call is open. See `Lives`.
 
         Args:
-            what: names the client in errors.
-            recover: resets the client to its stored state.
             waits: let the calls of several tasks wait for each other; else refuse the second.
         """
-        super().__init__(what)
-        self._recover = recover
+        super().__init__(what, recover)
         self._waits = waits
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turn = asyncio.Lock()
-        self._is_broken = False
 
     async def enter(self, *, closes: bool) -> None:
         """Begin a call; wait for the one that is open.
@@ -170,13 +166,6 @@ class AioGate(Lives):
         if self.closed:
             self._refuse()
         self.begin_again()
-
-    def begin_again(self) -> None:
-        """Reset the client if its last call was interrupted."""
-        if self._is_broken:
-            self._recover()
-            self.lives += 1
-            self._is_broken = False
 
     def life(self) -> int:
         """The life that a stream or transaction begins in; see `check_life`."""

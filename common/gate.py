@@ -77,13 +77,17 @@ class _Turn(Struct, eq=False):
 class Lives:
     """A client as its gate knows it: open or closed, and how often it was reset."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, recover: Callable[[], None]) -> None:
         """An open client in its first life.
 
         Args:
             what: names the client in errors.
+            recover: resets the client to its stored state. If it is interrupted itself, it is
+                called again.
         """
         self.what = what
+        self._recover = recover
+        self._is_broken = False  # whether its last call was interrupted
         self.closed = False
         self.is_replaced = False  # closed because another client of this process has its id
         self.lives = 1  # incremented by each reset
@@ -103,6 +107,13 @@ class Lives:
                 "directory; use that one, or give one of them another id"
             )
         raise UsageError(f"{self.what} {why}")
+
+    def begin_again(self) -> None:
+        """Reset the client if its last call was interrupted."""
+        if self._is_broken:
+            self._recover()
+            self.lives += 1
+            self._is_broken = False
 
     def check_life(self, life: int, what: str) -> None:
         """Refuse to use a stream or transaction from before a reset.
@@ -139,19 +150,14 @@ class Gate(Lives):
     """Admits one call at a time, and resets a client whose last call was interrupted."""
 
     def __init__(self, what: str, recover: Callable[[], None], *, threads: bool) -> None:
-        """Create the gate of a client; no call is open.
+        """Create the gate of a client; no call is open. See `Lives`.
 
         Args:
-            what: names the client in errors.
-            recover: resets the client to its stored state. If it is interrupted itself, it is
-                called again.
             threads: let the calls of several threads wait for each other; else refuse the second.
         """
-        super().__init__(what)
-        self._recover = recover
+        super().__init__(what, recover)
         self._threads = threads
         self._turns: list[_Turn] = []  # the first has the turn; an ended one stays until the next
-        self._is_broken = False
 
     def enter(self, turn: _Turn, *, after_close: bool, recovers: bool) -> Sequence[Shared]:
         """Begin a call; wait for the one that is open.
@@ -263,13 +269,6 @@ class Gate(Lives):
             for turn in self._turns[1:]
             if turn.shared is not None and turn.mark.locked() and turn.is_running()
         ]
-
-    def begin_again(self) -> None:
-        """Reset the client if its last call was interrupted."""
-        if self._is_broken:
-            self._recover()
-            self.lives += 1
-            self._is_broken = False
 
     def left_by(self, error: BaseException, turn: _Turn | None) -> None:
         """End a call that raises `error`; note if it was interrupted."""
