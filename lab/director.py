@@ -25,6 +25,7 @@ from .core.scenario import (
     AT_ONCE,
     DOWN_S,
     END_OF,
+    IN_WORDS,
     OF_LINKS,
     PROXY,
     After,
@@ -41,6 +42,7 @@ from .processes import Processes
 
 RESUMABLE: Final = 3  # exit code: in doubt, run the same command again
 LIVES_MAX: Final = 50  # of one process
+NODES: Final = ("proxy", "relay", "database")  # they end only when they are stopped
 CALM_S: Final = 0.3  # nothing has come for so long, and the proxy has nothing more
 DEADLINE_S: Final = 240.0  # of a whole run
 ASK: Final = RetryPolicy(timeout_s=0.5, retries_max=0)
@@ -190,11 +192,7 @@ class Director:
             coming = any(due.what == "restart" and due.target == name for due in self._due)
             if code is None or name in self._ended or name in self._no_restart or coming:
                 continue
-            is_node = member.role in (
-                "proxy",
-                "relay",
-                "database",
-            )  # they end only when they are stopped
+            is_node = member.role in NODES
             if code >= 0 and not (is_node and code == 0) and code != RESUMABLE:
                 self._ended.add(name)
                 self._tell(f"{name} has ended: exit code {code}")
@@ -263,7 +261,7 @@ class Director:
                 continue
             detail = self._done_to(member, event)
             self._recorder.line(journal.Event, what=event.what, target=target, detail=detail)
-            self._tell(f"{_IN_WORDS[event.what].format(target)}{detail and f' ({detail})'}")
+            self._tell(f"{IN_WORDS[event.what].format(target)}{detail and f' ({detail})'}")
             now_s = self._clock()
             if event.lasts_s is not None:
                 self._due.append(Due(now_s + event.lasts_s, END_OF[event.what], target))
@@ -395,21 +393,3 @@ class Director:
             messages=planned,
             detail=detail,
         )
-
-
-_IN_WORDS: Final[dict[What, str]] = {
-    "kill": "kill -9 {}",
-    "stop": "stopped {} (SIGSTOP)",
-    "continue": "{} goes on (SIGCONT)",
-    "restart": "started {} again",
-    "cut": "cut the link of {}",
-    "cut_push": "cut the push link of {}",
-    "half_open": "{} hears no answers (half-open link)",
-    "delay": "requests of {} are late",
-    "slow": "the link of {} is slow",
-    "heal": "healed the link of {}",
-    "fill_disk": "filled the disk of the {}",
-    "free_disk": "freed the disk of the {}",
-    "backup": "copied the data of the {}",
-    "rollback": "set the data of the {} back",
-}

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from reliable_pubsub import Earliest, Publisher, Subscriber, aio
 from reliable_pubsub.common.core.message_base import QoS
 
-from .measuring import PAYLOAD, Row, Worker, compared, fill, proxy
+from .measuring import PAYLOAD, Putting, Row, Worker, compared, fill, proxy
 
 BATCH = 100
 LEVEL_MESSAGES = 200_000
@@ -26,24 +26,14 @@ def level_rows(rounds: int, replayed: int) -> list[Row]:
     return [*levels(rounds), *replay(rounds, replayed)]
 
 
-class Putting:
+class PuttingBatches(Putting):
     """A process that puts at one level, as fast as it goes."""
 
-    def __init__(self, endpoint: str) -> None:
-        self._publisher = Publisher("bench-level", endpoint=endpoint)
-
-    def __enter__(self) -> Putting:
-        self._publisher.ready_for("bench")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._publisher.close()
-
-    def put(self, qos: QoS, messages: int) -> None:
+    def put_batches(self, qos: QoS, messages: int) -> None:
         """Put so many messages."""
         payloads = [PAYLOAD] * BATCH
         for _ in range(messages // BATCH):
-            while self._publisher.put_many("bench", payloads, qos=qos).fate == "dropped":
+            while self.publisher.put_many(self.topic, payloads, qos=qos).fate == "dropped":
                 time.sleep(ROOM_PAUSE_S)
 
 
@@ -51,7 +41,7 @@ def received_at(qos: QoS, messages: int) -> tuple[float, float]:
     """Messages a second from the first put to the last one here, and the share that was lost."""
     with (
         proxy() as running,
-        Worker(Putting, running.publishers) as putting,
+        Worker(PuttingBatches, "bench-level", running.publishers, "bench") as putting,
         Subscriber(
             "bench-level", endpoint=running.subscribers, on_lower_qos=lambda *_: None
         ) as subscriber,
@@ -59,7 +49,7 @@ def received_at(qos: QoS, messages: int) -> tuple[float, float]:
         subscriber.subscribe("bench", qos=qos, push=True)
         while subscriber._engine.pushing.is_polled("bench"):
             subscriber.get("bench", timeout_s=0.05)
-        putting.begin("put", qos, messages)
+        putting.begin("put_batches", qos, messages)
         received = 0
         begin_s = time.perf_counter()
         while received + subscriber.unstored_counts("bench").lost < messages:

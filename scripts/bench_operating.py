@@ -19,7 +19,7 @@ from urllib.request import urlopen
 
 import zmq
 
-from reliable_pubsub import Publisher, Subscriber
+from reliable_pubsub import Subscriber
 from reliable_pubsub.common.core.status import Status
 from reliable_pubsub.common.core.wire import encode
 from reliable_pubsub.proxy.stored_state import FILE_NAME
@@ -29,6 +29,7 @@ from .measuring import (
     ANSWER_S,
     PAYLOAD,
     Proxy,
+    Putting,
     Row,
     Worker,
     compared,
@@ -52,18 +53,12 @@ AGAIN_S: Final = 5.0
 STOP_S_MAX: Final = 2.0
 
 
-class Putting:
-    """A process that puts."""
+class PuttingBesideLag(Putting):
+    """A process that puts, and makes the subscriptions that lag."""
 
     def __init__(self, publishers: str, subscribers: str) -> None:
-        self._publisher = Publisher("bench", endpoint=publishers)
+        super().__init__("bench", publishers, "hot")
         self._subscribers = subscribers
-
-    def __enter__(self) -> Putting:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._publisher.close()
 
     def subscribe(self, number: int) -> None:
         """Make the subscriptions of one subscriber."""
@@ -74,16 +69,7 @@ class Putting:
     def let_lag(self) -> None:
         """Put what they do not get."""
         for topic in range(TOPICS):
-            self._publisher.put(f"topic-{topic}", PAYLOAD)
-
-    def put(self, count: int) -> list[float]:
-        """Put one after another; seconds of each."""
-        taken_s = []
-        for _ in range(count):
-            begun_s = time.perf_counter()
-            self._publisher.put("hot", PAYLOAD)
-            taken_s.append(time.perf_counter() - begun_s)
-        return taken_s
+            self.publisher.put(f"topic-{topic}", PAYLOAD)
 
 
 class Scraping:
@@ -171,7 +157,9 @@ def scrape_rows(rounds: int) -> list[Row]:
     with ExitStack() as stack:
         running = stack.enter_context(proxy("metrics_endpoint: 127.0.0.1:*\n"))
         url = running.endpoints["metrics"]
-        putting = stack.enter_context(Worker(Putting, running.publishers, running.subscribers))
+        putting = stack.enter_context(
+            Worker(PuttingBesideLag, running.publishers, running.subscribers)
+        )
         scraping = stack.enter_context(Worker(Scraping, url))
         before_mib = running.resident_mib()
         for number in range(SUBSCRIBERS):

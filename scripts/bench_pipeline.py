@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from reliable_pubsub import Publisher, RetryPolicy
+from reliable_pubsub import RetryPolicy
 from reliable_pubsub.common.core.limits import GIB
 from reliable_pubsub.pipeline.archive import Archive, archived_files
 from reliable_pubsub.pipeline.archiving import ROWS_PER_FILE, Archiving
@@ -25,6 +25,7 @@ from reliable_pubsub.pipeline.tasks import SparkTasks
 from .measuring import (
     PAYLOAD,
     Proxy,
+    Putting,
     Row,
     Worker,
     compared,
@@ -170,44 +171,20 @@ def cpu_of_a_read(jobs: Jobs) -> Row:
     )
 
 
-class Putting:
-    """A process that puts single messages."""
-
-    def __init__(self, endpoint: str) -> None:
-        self._publisher = Publisher("bench-beside", endpoint=endpoint)
-
-    def __enter__(self) -> Putting:
-        self._publisher.ready_for("beside")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._publisher.close()
-
-    def put(self) -> list[float]:
-        """Put with pauses; how long each took, in milliseconds."""
-        times_ms = []
-        for _ in range(PUTS):
-            time.sleep(PAUSE_S)
-            begin_s = time.perf_counter()
-            self._publisher.put("beside", PAYLOAD)
-            times_ms.append((time.perf_counter() - begin_s) * 1e3)
-        return times_ms
-
-
 def put_beside(running: Proxy, jobs: Jobs) -> Row:
     """Single puts of another client: alone, and while archives are made one after another."""
-    with Worker(Putting, running.publishers) as putting:
-        _, idle_ms = percentiles(putting.call("put"))
-        putting.begin("put")
+    with Worker(Putting, "bench-beside", running.publishers, "beside") as putting:
+        _, idle_s = percentiles(putting.call("put", PUTS, PAUSE_S))
+        putting.begin("put", PUTS, PAUSE_S)
         while not putting.is_done():
             jobs.archive()
-        _, busy_ms = percentiles(putting.result())
+        _, busy_s = percentiles(putting.result())
     return Row(
         work="one message per put while an archive is made, p99",
         unit="ms",
-        ours=busy_ms,
-        bare=idle_ms,
+        ours=busy_s * 1e3,
+        bare=idle_s * 1e3,
         against="the same client alone",
-        ratio=busy_ms / idle_ms,
+        ratio=busy_s / idle_s,
         at_most=5,
     )

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import click
 import msgspec
@@ -208,6 +208,32 @@ class Worker:
         self._process.kill()
         self._process.join()
         self._pipe.close()
+
+
+class Putting:
+    """What puts in a process of its own; parts add what else it does."""
+
+    def __init__(self, client: str, endpoint: str, topic: str) -> None:
+        """Make the publisher."""
+        self.publisher = Publisher(client, endpoint=endpoint)
+        self.topic = topic
+
+    def __enter__(self) -> Self:
+        self.publisher.ready_for(self.topic)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.publisher.close()
+
+    def put(self, count: int, pause_s: float = 0.0) -> list[float]:
+        """Put one after another, with pauses; seconds of each."""
+        taken_s = []
+        for _ in range(count):
+            time.sleep(pause_s)
+            begun_s = time.perf_counter()
+            self.publisher.put(self.topic, PAYLOAD)
+            taken_s.append(time.perf_counter() - begun_s)
+        return taken_s
 
 
 def _work(pipe: Any, make: Callable[..., Any], arguments: Sequence[Any], counts: bool) -> None:

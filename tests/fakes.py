@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from reliable_pubsub.common.core.actions import Admin, AnyAction
 from reliable_pubsub.common.core.answers import AnyReply, MessageBatches, SubAck
 from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch, whole_batches
+from reliable_pubsub.common.core.errors import StorageFailedError
 from reliable_pubsub.common.core.marks import MARKS_MAX
 from reliable_pubsub.common.core.message_base import Role, Start, StoredQoS, Terms
 from reliable_pubsub.common.core.requests import (
@@ -655,11 +656,27 @@ class FakeClock:
         self.time_s += seconds
 
 
-class Disk:
-    """A client's state, which can lose power. Implements `ClientState`."""
+class Kept:
+    """What a client has written: it survives the process."""
 
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
+
+    def keep(self, changes: Mapping[str, bytes | None]) -> None:
+        """Write; None takes a value away."""
+        for name, value in changes.items():
+            if value is None:
+                self.values.pop(name, None)
+            else:
+                self.values[name] = value
+
+
+class Disk(Kept):
+    """A client's state, which can lose power and be full. Implements `ClientState`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_full = False
         self.after_power_loss: dict[str, bytes] = {}  # what the durable writes have left
         self.marks = [0] * MARKS_MAX
 
@@ -669,11 +686,9 @@ class Disk:
 
     def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:
         """See `ClientState.write`."""
-        for name, value in changes.items():
-            if value is None:
-                self.values.pop(name, None)
-            else:
-                self.values[name] = value
+        if self.is_full:
+            raise StorageFailedError("no space")
+        self.keep(changes)
         if durable:
             self.after_power_loss = dict(self.values)
 

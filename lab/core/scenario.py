@@ -52,6 +52,23 @@ END_OF: Final[Mapping[What, What]] = {
     "slow": "heal",
     "fill_disk": "free_disk",
 }
+# {}: its target.
+IN_WORDS: Final[Mapping[What, str]] = {
+    "kill": "kill -9 {}",
+    "stop": "stopped {} (SIGSTOP)",
+    "continue": "{} goes on (SIGCONT)",
+    "restart": "started {} again",
+    "cut": "cut the link of {}",
+    "cut_push": "cut the push link of {}",
+    "half_open": "{} hears no answers (half-open link)",
+    "delay": "requests of {} are late",
+    "slow": "the link of {} is slow",
+    "heal": "healed the link of {}",
+    "fill_disk": "filled the disk of the {}",
+    "free_disk": "freed the disk of the {}",
+    "backup": "copied the data of the {}",
+    "rollback": "set the data of the {} back",
+}
 
 DOWN_S: Final = 0.5  # between a death and the next start
 PATIENCE_S: Final = 10.0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +17,7 @@ from reliable_pubsub.subscriber.core.direct_followers import direct_batches, mes
 from reliable_pubsub.subscriber.core.inbox import Inbox
 from reliable_pubsub.subscriber.core.place import Place, repositioned
 from reliable_pubsub.subscriber.core.subscription import Subscription
-from tests.fakes import LOG, NOW_NS, put_body
+from tests.fakes import LOG, NOW_NS, Kept, put_body
 
 Batches = tuple[list[BatchHeader], bytes]
 # At step 2 of 2 after 4 messages, with 120 bytes in the output "o".
@@ -29,18 +27,8 @@ STORED_MARK = (
 )
 
 
-class Written:
-    """What a subscriber has written: it survives the process."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, bytes] = {}
-
-    def write(self, changes: Mapping[str, bytes | None]) -> None:
-        for name, value in changes.items():
-            if value is None:
-                self.values.pop(name, None)
-            else:
-                self.values[name] = value
+class Written(Kept):
+    """What a subscriber has written."""
 
     def move(self, held: Subscription, place: Place) -> None:
         """Move a subscription, and write it."""
@@ -52,7 +40,7 @@ class Written:
         inbox = Inbox({})
         for effect in inbox.save(held, also=inbox.write_note(note) if note else None):
             assert isinstance(effect, Save)
-            self.write(effect.changes)
+            self.keep(effect.changes)
 
     def reopened(self) -> Subscription:
         """The subscription in the next process."""

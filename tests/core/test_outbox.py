@@ -10,21 +10,11 @@ from reliable_pubsub.common.core.errors import LogChangedError
 from reliable_pubsub.common.core.plan_mark import PlanMark, mark_of
 from reliable_pubsub.publisher.core.outbox import Changes, Encoded, Numbered, Numbering, Outbox
 from reliable_pubsub.publisher.core.receipt import Receipt
-from tests.fakes import LOG, put_body
+from tests.fakes import LOG, Kept, put_body
 
 
-class Written:
-    """What a publisher has written: it survives the process."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, bytes] = {}
-
-    def write(self, changes: Changes) -> None:
-        for name, value in changes.items():
-            if value is None:
-                self.values.pop(name, None)
-            else:
-                self.values[name] = value
+class Written(Kept):
+    """What a publisher has written."""
 
     def reopened(self) -> Outbox:
         """The outbox of the next process."""
@@ -41,7 +31,7 @@ def position(last_sequence: int, *, offset: int | None = None, log: str = LOG) -
 def an_outbox(last_sequence: int = 0) -> tuple[Outbox, Written]:
     """An outbox that has met the topic."""
     outbox, written = Outbox({}), Written()
-    written.write(outbox.meet(position(last_sequence), adopt=False))
+    written.keep(outbox.meet(position(last_sequence), adopt=False))
     return outbox, written
 
 
@@ -51,18 +41,18 @@ AT = [b"%d" % message for message in range(5)]  # notes
 def an_older_outbox_in_a_plan() -> tuple[Outbox, Written]:
     """Its state knows 3 messages, the last of them the first of a plan; the proxy has 5."""
     outbox, written = an_outbox(last_sequence=2)
-    written.write(outbox.begin_run(AT[0]))
+    written.keep(outbox.begin_run(AT[0]))
     number(outbox, written, note=AT[1])
-    written.write(stored(outbox, 2))
+    written.keep(stored(outbox, 2))
     outbox = written.reopened()
-    written.write(outbox.meet(position(5), adopt=False))
+    written.keep(outbox.meet(position(5), adopt=False))
     return outbox, written
 
 
 def number(outbox: Outbox, written: Written, *, count: int = 1, note: bytes | None = None) -> int:
     """Number a batch and write it; give its first sequence."""
     body = put_body(outbox.next_sequence("t", count, repeats=note is not None), count)
-    written.write(outbox.number([Encoded("t", count, crc32(body), body)], note))
+    written.keep(outbox.number([Encoded("t", count, crc32(body), body)], note))
     return in_doubt(outbox).first_sequence
 
 
@@ -86,7 +76,7 @@ class TestNumbering:
         outbox, written = an_outbox()
 
         first = number(outbox, written, count=3)
-        written.write(stored(outbox, 0))
+        written.keep(stored(outbox, 0))
         second = number(outbox, written)
 
         assert (first, second) == (1, 4)
@@ -102,7 +92,7 @@ class TestNumbering:
         number(outbox, written)
 
         in_doubt = outbox.topics["t"].last_sequence
-        written.write(stored(outbox, 0))
+        written.keep(stored(outbox, 0))
 
         assert in_doubt == 0
         assert outbox.topics["t"] == Numbering(LOG, 1, 0)
@@ -113,7 +103,7 @@ class TestNumbering:
         outbox, written = an_outbox()
         number(outbox, written)
 
-        written.write(outbox.dropped())
+        written.keep(outbox.dropped())
 
         assert outbox.next_sequence("t") == written.reopened().next_sequence("t") == 1
 
@@ -141,9 +131,9 @@ class TestACrash:
 
     def test_leaves_epoch_and_numbering(self) -> None:
         outbox, written = an_outbox()
-        written.write(outbox.granted(4))
+        written.keep(outbox.granted(4))
         number(outbox, written)
-        written.write(stored(outbox, 0))
+        written.keep(stored(outbox, 0))
 
         again = written.reopened()
 
@@ -205,7 +195,7 @@ class TestMeetingTheProxyAgain:
         numbers = []
         for message in range(2, 5):
             numbers.append(number(outbox, written, note=AT[message]))
-            written.write(stored(outbox, 0))
+            written.keep(stored(outbox, 0))
 
         assert numbers == [4, 5, 6]
 
@@ -218,7 +208,7 @@ class TestMeetingTheProxyAgain:
             number(outbox, written, note=AT[message])
             unproven.append(outbox.is_unproven(None))
             proven = outbox.is_unproven(7)
-            written.write(stored(outbox, None))
+            written.keep(stored(outbox, None))
 
         assert unproven == [True, True, False]
         assert not proven
@@ -227,7 +217,7 @@ class TestMeetingTheProxyAgain:
         outbox, written = an_outbox(last_sequence=3)
         number(outbox, written)
 
-        written.write(outbox.meet(position(1, log="another.1"), adopt=True))
+        written.keep(outbox.meet(position(1, log="another.1"), adopt=True))
 
         assert in_doubt(outbox).first_sequence == 2
         assert written.reopened().pending == outbox.pending
@@ -240,9 +230,9 @@ class TestMeetingTheProxyAgain:
         outbox, written = an_outbox(last_sequence=3)
         number(outbox, written)
 
-        written.write(outbox.meet(position(6, log="another.1"), adopt=True))
+        written.keep(outbox.meet(position(6, log="another.1"), adopt=True))
         tried = in_doubt(outbox).first_sequence
-        written.write(outbox.meet(position(6, log="another.1"), adopt=True, conflict=True))
+        written.keep(outbox.meet(position(6, log="another.1"), adopt=True, conflict=True))
 
         assert (tried, in_doubt(outbox).first_sequence) == (4, 7)
         assert outbox.is_unproven(None) is False
@@ -254,7 +244,7 @@ class TestMeetingTheProxyAgain:
         outbox, written = an_outbox(last_sequence=3)
         number(outbox, written, count=4)
 
-        written.write(outbox.meet(position(5), adopt=True))
+        written.keep(outbox.meet(position(5), adopt=True))
 
         assert in_doubt(outbox).first_sequence == 6
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 
 from reliable_pubsub.common.core.answers import AnyReply
@@ -20,43 +18,18 @@ from reliable_pubsub.common.core.errors import (
     UsageError,
 )
 from reliable_pubsub.common.core.limits import MIB
-from reliable_pubsub.common.core.marks import MARKS_MAX
 from reliable_pubsub.common.core.message_base import Request
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.transaction_messages import CommitAck
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.publisher.core import transaction as of_publisher
-from tests.fakes import Link, MemoryProxy, a_body, a_world
+from tests.fakes import Disk, Link, MemoryProxy, a_body, a_world
 
 ONCE = RetryPolicy(retries_max=0)
 
 
-class Kept:
-    """A state that outlives its process. Implements `ClientState`."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, bytes] = {}
-        self.is_full = False
-        self.marks = [0] * MARKS_MAX
-
-    def load(self) -> dict[str, bytes]:
-        return dict(self.values)
-
-    def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:
-        if self.is_full:
-            raise StorageFailedError("no space")
-        for name, value in changes.items():
-            if value is None:
-                self.values.pop(name, None)
-            else:
-                self.values[name] = value
-
-    def close(self) -> None:
-        pass
-
-
 def a_publisher(
-    link: Link, state: Kept | None = None, *, adopt: bool = False, retry: RetryPolicy = ONCE
+    link: Link, state: Disk | None = None, *, adopt: bool = False, retry: RetryPolicy = ONCE
 ) -> Publisher:
     return Publisher(
         "p",
@@ -244,7 +217,7 @@ class TestAKill:
     @pytest.mark.parametrize("place", range(6))
     def test_of_the_publisher_is_settled_by_its_next_process(self, place: int) -> None:
         """It dies before an answer; the next process finds its outbox, or nothing was sent."""
-        state, link = Kept(), Link(MemoryProxy(), "." * place + "<")
+        state, link = Disk(), Link(MemoryProxy(), "." * place + "<")
         with pytest.raises(ProxyUnreachableError):
             put_both(a_publisher(link, state), b"x")
 
@@ -291,7 +264,7 @@ class TestAKill:
         assert stored(link.proxy) == both(b"x")
 
     def test_leaves_the_place_in_the_plan_with_the_numbers(self) -> None:
-        state, link = Kept(), Link(MemoryProxy(), "...<")
+        state, link = Disk(), Link(MemoryProxy(), "...<")
         publisher = a_publisher(link, state)
         with (
             pytest.raises(ProxyUnreachableError),
@@ -307,7 +280,7 @@ class TestAKill:
 
 class TestAState:
     def test_that_cannot_be_written_stores_and_keeps_nothing(self) -> None:
-        state, link = Kept(), Link(MemoryProxy())
+        state, link = Disk(), Link(MemoryProxy())
         publisher = a_publisher(link, state)
         put_both(publisher, b"x")
         state.is_full = True
@@ -332,7 +305,7 @@ class TestAState:
         self, more: tuple[bytes, ...], adopt: bool
     ) -> None:
         """R24, also where the content is that of a transaction which the state has forgotten."""
-        state, link = Kept(), Link(MemoryProxy())
+        state, link = Disk(), Link(MemoryProxy())
         put_both(a_publisher(link, state), b"x")
         old = dict(state.values)
         for text in more:
@@ -344,7 +317,7 @@ class TestAState:
         assert stored(link.proxy) == both(b"x", *more, b"y")
 
     def test_that_is_older_is_told_of_other_content_in_its_plan(self) -> None:
-        state, link = Kept(), Link(MemoryProxy())
+        state, link = Disk(), Link(MemoryProxy())
         old = self.in_a_plan(link, state, b"x", b"y")
 
         state.values = old
@@ -354,14 +327,14 @@ class TestAState:
         assert stored(link.proxy) == both(b"x", b"y")
 
     def test_that_is_older_than_the_receipts_stops_a_plan(self) -> None:
-        state, link = Kept(), Link(MemoryProxy())
+        state, link = Disk(), Link(MemoryProxy())
         old = self.in_a_plan(link, state, b"x", b"y", b"z")
 
         state.values = old
         with pytest.raises(ConflictError, match="later ones too"):
             self.put_both_at(1, a_publisher(link, state), b"y")
 
-    def in_a_plan(self, link: Link, state: Kept, *texts: bytes) -> dict[str, bytes]:
+    def in_a_plan(self, link: Link, state: Disk, *texts: bytes) -> dict[str, bytes]:
         """Put these by a plan; the state after the first."""
         a_publisher(link, state).begin_run(b"0", ["a", "b"])
         copies = []
@@ -379,7 +352,7 @@ class TestAState:
 
 class TestAnotherProxy:
     def test_stops_a_transaction_that_is_kept(self) -> None:
-        state = Kept()
+        state = Disk()
         put_both(a_publisher(Link(MemoryProxy()), state), b"x")
 
         with pytest.raises(LogChangedError):
@@ -398,7 +371,7 @@ class TestAnotherProxy:
         assert stored(link.proxy) == {}
 
     def test_is_adopted_if_a_person_says_so(self) -> None:
-        state, link = Kept(), Link(MemoryProxy())
+        state, link = Disk(), Link(MemoryProxy())
         put_both(a_publisher(Link(MemoryProxy()), state), b"x")
 
         put_both(a_publisher(link, state, adopt=True), b"y")
