@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 
 import pytest
@@ -47,14 +46,12 @@ def change(service: Service, statement: str) -> None:
         store.commit()
 
 
-DAMAGES = {
+DAMAGES = {  # others: tests/store/test_check.py
     "body": (
         "UPDATE batch SET body = zeroblob(length(body)) WHERE base = 4",
         "topic 't' offsets 4 to 5",
         (4, 6),
     ),
-    "row": ("UPDATE batch SET publisher = 'q' WHERE base = 2", "topic 't' offsets 2 to 3", (2, 4)),
-    "hole": ("DELETE FROM batch WHERE base = 6", "topic 't' offsets 6 to 7", (6, 8)),
     "end": ("DELETE FROM batch WHERE base = 8", "topic 't' offsets 8 to 9", (8, 10)),
 }
 
@@ -138,65 +135,21 @@ def test_a_damaged_log_refuses_to_start_and_clients_that_are_ahead_are_told(
     service.start_proxy()  # the loss is accepted once and for all
 
 
-def _no_log(service: Service) -> None:
-    (service.data_dir / "proxy.sqlite3-wal").unlink()
-
-
-def _no_header(service: Service) -> None:
-    path = service.data_dir / "proxy.sqlite3-wal"
-    path.write_bytes(bytes(32) + path.read_bytes()[32:])
-
-
-def _garbage(service: Service) -> None:
-    (service.data_dir / "proxy.sqlite3-wal").write_bytes(b"garbage" * 3_000_000)
-
-
-@pytest.mark.parametrize("spoil", [_no_log, _no_header, _garbage])
-def test_a_killed_proxy_does_not_start_without_its_log(
-    spoil: Callable[[Service], None], service: Service
-) -> None:
+def test_a_killed_proxy_does_not_start_without_its_log(service: Service) -> None:
+    """What else a log may be: tests/store/test_wal_check.py."""
     service.start_proxy()
     service.publisher("p", PUT_TEN).done()
     service.proxy.kill()
 
-    spoil(service)
+    (service.data_dir / "proxy.sqlite3-wal").unlink()
 
     damaged(service.launch_proxy(), "proxy.sqlite3-wal")
 
 
-def _no_store(service: Service) -> None:
-    (service.data_dir / "proxy.sqlite3").unlink()
-
-
-def _other_file(service: Service) -> None:
-    (service.data_dir / "proxy.sqlite3").write_bytes(b"this is no database\n" * 500)
-
-
-def _empty_file(service: Service) -> None:
-    (service.data_dir / "proxy.sqlite3").write_bytes(b"")
-
-
-def _cut_file(service: Service) -> None:
-    path = service.data_dir / "proxy.sqlite3"
+def test_a_store_that_is_none_refuses_to_start(ten: Service) -> None:
+    """What else it may be: `TestAStoreThatIsNotWhole`."""
+    path = ten.data_dir / "proxy.sqlite3"
     path.write_bytes(path.read_bytes()[:-8192])
-
-
-def _other_cursor(service: Service) -> None:
-    change(service, "UPDATE subscription SET cursor = 7")
-
-
-def _newer_schema(service: Service) -> None:
-    with closing(sqlite3.connect(service.data_dir / "proxy.sqlite3")) as store:
-        store.execute("PRAGMA user_version = 99")
-
-
-@pytest.mark.parametrize(
-    "spoil", [_no_store, _other_file, _empty_file, _cut_file, _other_cursor, _newer_schema]
-)
-def test_a_store_that_is_none_refuses_to_start(
-    spoil: Callable[[Service], None], ten: Service
-) -> None:
-    spoil(ten)
 
     damaged(ten.launch_proxy())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub import LostError, NotSubscribedError, UsageError, glob
+from reliable_pubsub import LostError, NotSubscribedError, glob
 
 from .harness import PATIENCE_S, Service, eventually
 
@@ -122,15 +122,6 @@ def test_a_clean_session_that_was_silent_is_told_that_it_has_ended(running: Serv
             subscriber.get("t")
         subscriber.subscribe("t", session="clean", lease_s=PATIENCE_S)
         assert subscriber.get("t") == []
-
-
-@pytest.mark.parametrize("lease_s", [0, -1, float("nan"), 31 * 86_400])
-def test_a_lease_that_cannot_be_is_told_with_what_can(running: Service, lease_s: float) -> None:
-    with (
-        running.open_subscriber("s") as subscriber,
-        pytest.raises(UsageError, match=r"allowed is a number from 0.001 to 2,592,000"),
-    ):
-        subscriber.subscribe("t", lease_s=lease_s)
 
 
 def test_step_files_name_session_and_lease(running: Service) -> None:
