@@ -227,10 +227,9 @@ def nothing_outlives_its_test(tree: ast.Module, file: str) -> Iterator[str]:
     for node in nodes_of(tree):
         if not isinstance(node, ast.Call):
             continue
-        name = called(node)
-        if name == "Context" and ast.unparse(node) == "zmq.Context()":
+        if called(node) == "Context" and ast.unparse(node) == "zmq.Context()":
             yield f"{file}:{node.lineno}: opens a context; use `zmq_context` of the harness"
-        elif name == "signal" and ast.unparse(node).endswith("signal(signal.SIGSTOP)"):
+        elif called(node) == "signal" and ast.unparse(node).endswith("signal(signal.SIGSTOP)"):
             yield f"{file}:{node.lineno}: does not wait for the stop; use `pause`"
 
 
