@@ -62,7 +62,12 @@ def _ranges(
     end: int | None,
     access: Access,
 ) -> list[tuple[MessageRange, tuple[ArchivedFile, ...] | None]]:
-    """What is replayed of each topic, and the files of the archive that hold it."""
+    """What is replayed of each topic, and the files of the archive that hold it.
+
+    Raises:
+        UsageError: --to-offset is above the end of its topic.
+        As `archived_past`.
+    """
     if archive:
         place = place_of(archive).address
         return [archived_past(place, topic, first, end) for topic in topics]
@@ -73,9 +78,23 @@ def _ranges(
             raise ConfigurationError(f"the proxy has no topic {topic!r}")
         edge = now[topic]
         begin = edge.start if first is None else first
-        stop = edge.end if end is None else min(end, edge.end)
+        stop = edge.end if end is None else end
+        if stop > edge.end:
+            raise UsageError(
+                f"--to-offset: topic {topic!r} ends at offset {edge.end}, {stop} is above; leave "
+                "it out to put all that is there"
+            )
         found.append((MessageRange(topic, edge.log, begin, stop), None))
     return found
+
+
+def _checked(wanted: MessageRange) -> MessageRange:
+    if wanted.first > wanted.end:
+        raise UsageError(
+            f"--from-offset: the range of topic {wanted.topic!r} ends at offset {wanted.end}, "
+            f"{wanted.first} is above"
+        )
+    return wanted
 
 
 @click.command(context_settings=CONTEXT_SETTINGS, epilog=EXIT_CODES)
@@ -127,8 +146,8 @@ def main(
 ) -> None:
     """Put the past of topics on others, each in its order, each message once.
 
-    Kill it and run it again: it goes on. Run it once more when it is done: nothing is put. Several
-    topics are put side by side, by tasks of Spark.
+    Kill it and run it again: it goes on. Run it once more when it is done: only what has come since
+    is put. Several topics are put side by side, by tasks of Spark.
 
     \b
       reliable-pubsub pipeline replay --topic news --to news-again --archive archive --rate 500
@@ -146,10 +165,12 @@ def main(
         access = access_to(subscriber_endpoint, **asked)
         work = [
             ReplayTopic(
-                wanted=one,
+                wanted=_checked(one),
                 files=files,
                 target=targets[one.topic],
-                client=replay_client(one, targets[one.topic], replay_id, of_many=len(topics) > 1),
+                client=replay_client(
+                    one, targets[one.topic], replay_id, of_many=len(topics) > 1, grows=end is None
+                ),
                 access=access,
                 rate=rate,
             )
@@ -164,12 +185,22 @@ def main(
 
 
 def replay_client(
-    wanted: MessageRange, target: str, replay_id: str | None = None, *, of_many: bool = False
+    wanted: MessageRange,
+    target: str,
+    replay_id: str | None = None,
+    *,
+    of_many: bool = False,
+    grows: bool = False,
 ) -> str:
-    """The id under which a range is put: one for each topic, or they would fence each other."""
+    """The id under which a range is put: one for each topic, or they would fence each other.
+
+    Args:
+        grows: it ends where the topic does, which may be further at the next run of the command.
+    """
     if replay_id is None:
         # The same for the same messages and target.
-        text = f"{wanted.log}\n{wanted.topic}\n{wanted.first}\n{wanted.end}\n{target}"
+        end = "" if grows else wanted.end
+        text = f"{wanted.log}\n{wanted.topic}\n{wanted.first}\n{end}\n{target}"
         return names.client_id(f"replay.{sha256(text.encode()).hexdigest()[:24]}")
     suffix = f".{sha256(wanted.topic.encode()).hexdigest()[:12]}" * of_many
     return names.client_id(f"replay.{replay_id}{suffix}")

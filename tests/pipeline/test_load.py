@@ -382,6 +382,19 @@ def test_a_replay_keeps_keys_headers_and_times_and_puts_each_once(service: Servi
     assert (messages[0].key, messages[0].event_time_ns) == (b"k", 2)
 
 
+def test_a_replay_of_a_topic_that_has_grown_goes_on_and_puts_each_once(service: Service) -> None:
+    service.start_proxy()
+    replay = Replay(service)
+    said = []
+    for ids in (range(3), range(3, 5)):
+        with service.open_publisher("p") as publisher:
+            publisher.put_many("t", [b"%d" % n for n in ids])
+        said.append(replay.run("--topic", "t", "--to", "u"))
+
+    assert said[-1] == "done: 2 messages put on u, 3 were there\n"
+    assert [int(one.payload) for one in all_of(service, "u")] == [0, 1, 2, 3, 4]
+
+
 def all_of(service: Service, topic: str) -> Iterator[Message]:
     with service.open_subscriber("reader") as reader:
         yield from reader.history(topic, 0, max_messages=1000)

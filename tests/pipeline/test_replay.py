@@ -284,3 +284,32 @@ class TestRangesOfATopic:
 def test_a_target_that_would_mix_topics_is_refused(target: str, text: str) -> None:
     with pytest.raises(UsageError, match=text):
         targets_of(["a", "b"], target)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "said"),
+    [
+        (("--from-offset", "4"), "ends at offset 3, 4 is above"),
+        (("--to-offset", "4"), "ends at offset 3, 4 is above"),
+        (("--from-offset", "2", "--to-offset", "1"), "ends at offset 1, 2 is above"),
+    ],
+)
+@pytest.mark.parametrize("is_archived", [False, True])
+def test_a_replay_of_offsets_that_are_not_there_is_refused(
+    offsets: Sequence[str], said: str, is_archived: bool, tmp_path: Path, service: Service
+) -> None:
+    where = ["--subscriber-endpoint", service.subscriber_endpoint]
+    if is_archived:
+        catch_up(a_log(3), tmp_path / "archive")
+        where += ["--archive", str(tmp_path / "archive")]
+        if offsets[0] == "--to-offset":
+            said = "offsets 3 to 3 "
+    else:
+        service.start_proxy()
+        with service.open_publisher("p") as publisher:
+            publisher.put_many("t", [b"1", b"2", b"3"])
+
+    refused = CliRunner().invoke(replaying.main, ["--topic", "t", "--to", "u", *where, *offsets])
+
+    assert refused.exit_code != 0
+    assert said in " ".join(refused.output.split())
