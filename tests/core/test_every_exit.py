@@ -26,7 +26,7 @@ SECOND_AFTER = (1, 5)  # lines between two exceptions
 MESSAGES = 3
 STEP = 11  # of a whole program every so-many-th line; the get that counts has all of them
 STATES: dict[str, Callable[[], ClientState]] = {"memory": MemoryState, "disk": Disk}
-# The disk is the shorter one of the gate: it has every line of the memory, and writes as well.
+# The gate has the disk, `--all` both.
 EACH_STATE = ("disk", pytest.param("memory", marks=pytest.mark.long))
 
 
