@@ -27,6 +27,7 @@ from .core.names import client_id
 from .core.resolving import Resolved, typed, unknown_variables
 from .core.retry import Silence
 from .core.settings import BY_NAME, Settings
+from .core.wording import did_you_mean
 from .key_files import client_keys
 from .log_lines import log_line, use_log_format, writes_json
 from .surroundings import resolve_here
@@ -85,6 +86,15 @@ class LazyGroup(CommandGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """List the commands in the order of their definition."""
         return [*self.commands, *self._modules]
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command; click looks for the closest name only among those that are loaded."""
+        name, known = args[0], self.list_commands(ctx)
+        if name not in known and not name.startswith("-") and not ctx.resilient_parsing:
+            raise click.UsageError(f"No such command {name!r}{did_you_mean(name, known)}", ctx)
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._modules:

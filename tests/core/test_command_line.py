@@ -53,6 +53,16 @@ def test_the_help_of_every_group_says_of_each_command_a_whole_sentence() -> None
 
 
 @pytest.mark.parametrize(
+    ("words", "closest"), [(["publsher"], "publisher"), (["lab", "rum"], "run")]
+)
+def test_a_misspelt_command_is_told_the_closest_one(words: list[str], closest: str) -> None:
+    result = CliRunner().invoke(main, words)
+
+    assert result.exit_code == 2
+    assert f"did you mean {closest!r}?" in result.output
+
+
+@pytest.mark.parametrize(
     ("words", "expected"),
     [
         (["proxy", "--data-dir", ""], ["file"]),
