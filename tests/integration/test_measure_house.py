@@ -21,7 +21,7 @@ def test_it_names_what_a_put_and_a_get_pass_in_client_and_proxy(
     assert re.search(r"product +\d\d,\d{3} lines in \d+ files", ran.output)
     assert re.search(r"The longest function: \d+ lines, \w+ in \w+/", ran.output)
     put, get = ran.output[ran.output.index("put  all") :].split("get  all")
-    for passed in ("Publisher.put", "decide", "Store.commit"):
+    for passed in ("Publisher.put", "Engine._decide", "Store.commit"):
         assert re.search(rf"(?m)  {re.escape(passed)}$", put), put
-    for passed in ("Subscriber.get", "decide"):
+    for passed in ("Subscriber.get", "Engine._decide"):
         assert re.search(rf"(?m)  {re.escape(passed)}$", get), get
