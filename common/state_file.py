@@ -171,7 +171,7 @@ class StateFile:
             raise self._unreadable(error) from error
         for name, value, crc in rows:
             types = type(name), type(value)  # of a file that was cut off, SQLite reads NULL
-            if types != (str, bytes) or zlib.crc32(value, zlib.crc32(name.encode())) != crc:
+            if types != (str, bytes) or _crc(name, value) != crc:
                 raise DamagedError(f"{self.path}: the value {name!r} does not have its CRC-32")
             values[name] = value
         return values
@@ -193,8 +193,7 @@ class StateFile:
                 if value is None:
                     execute("DELETE FROM state WHERE name = ?", (name,))
                 else:
-                    crc = zlib.crc32(value, zlib.crc32(name.encode()))
-                    execute("REPLACE INTO state VALUES (?,?,?)", (name, value, crc))
+                    execute("REPLACE INTO state VALUES (?,?,?)", (name, value, _crc(name, value)))
             execute("COMMIT")
         except sqlite3.Error as error:
             self._undo()
@@ -258,3 +257,7 @@ class StateFile:
 def open_state(directory: Path | str | None, role: Role, client: str) -> ClientState:
     """State in `directory`, or in memory if there is none."""
     return MemoryState() if directory is None else StateFile(Path(directory), role, client)
+
+
+def _crc(name: str, value: bytes) -> int:
+    return zlib.crc32(value, zlib.crc32(name.encode()))

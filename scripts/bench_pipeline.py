@@ -127,14 +127,14 @@ class Jobs:
             partition_rows_max=ROWS_PER_FILE,
         )
         path = where or self._work / "again"
-        view, tasks = ProxyTopics(options), SparkTasks(self._spark)
+        topics, tasks = ProxyTopics(options), SparkTasks(self._spark)
         rows = Archiving(
             archive=Archive(path),
             options=options,
-            topics=view,
+            topics=topics,
             tasks=tasks,
         ).catch_up()
-        view.close()
+        topics.close()
         assert rows == ROWS
         if where is None:
             shutil.rmtree(path)

@@ -51,12 +51,7 @@ def topic_for(
     is_new = compares and request.client not in log.publishers
     if is_new and len(log.publishers) >= state.settings.publishers_per_topic_max:
         return limit_reached(state, request, "publishers_per_topic_max")
-    retention = log.retention
-    may_be_full = (
-        log.stored_bytes + body_bytes > retention.topic_bytes_max
-        or retention.waiting_messages_max < NUMBER_MAX
-    )
-    if not (count and may_be_full):
+    if not count:
         return log, created
     room = make_room(state, request, log, count, body_bytes)
     return room if isinstance(room, Decision) else (log, created + room)

@@ -42,9 +42,9 @@ def get(state: State, request: Get, _body: bytes, _now_ns: int) -> Decision:
         removed = True if state.administration.has_removed(request.topic, cursor) else UNSET
         reply = Lost(**echo(state, request), first=cursor, end=log.start, operator=removed)
         visible_at = max(visible_at, log.trim_lsn)
-    elif log.retention.on_bound == "lose_oldest" and cursor < log.kept_from:
+    elif cursor < (kept_from := log.kept_from):
         bound = log.retention.waiting_messages_max
-        reply = Lost(**echo(state, request), first=cursor, end=log.kept_from, waiting_max=bound)
+        reply = Lost(**echo(state, request), first=cursor, end=kept_from, waiting_max=bound)
     elif cursor == log.durable_end:
         ring = state.rings.ends.get(request.topic, UNSET)
         reply = NoMessagesYet(**echo(state, request), end=cursor, ring=ring)
