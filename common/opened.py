@@ -121,6 +121,10 @@ class Client(Generic[E]):
         self._gate.closed = True  # now it can only be closed, again if that is interrupted
         self._opened.close(error)
 
+    def __repr__(self) -> str:
+        state = " (closed)" if self._gate.closed else ""
+        return f"<{self._gate.what}{state}>"
+
     def __reduce__(self) -> NoReturn:
         raise UsageError(
             f"{self._gate.what} has a socket and a locked state, which belong to this process: it "

@@ -131,7 +131,7 @@ class StateFile:
     def _unreadable(self, error: sqlite3.Error) -> DamagedError:
         return error_of(
             error,
-            f"{self.path}, the client's state, cannot be read: {error} (without it the client "
+            f"{self.path}, the client's state, cannot be opened: {error} (without it the client "
             "would start over: its step file from the first step, and put messages a second time)",
         )
 

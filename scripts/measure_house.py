@@ -30,6 +30,7 @@ PACKAGE: Final = ROOT / "reliable_pubsub"
 ROUNDS: Final = 50  # what all of them pass belongs to the call; what only some do, to a timer
 FILES_SHOWN: Final = 10
 TOPIC: Final = "measured"
+ANOTHER_TOPIC: Final = "not-measured"
 
 Calls = set[tuple[str, str, str]]  # thread, file, function
 
@@ -166,6 +167,8 @@ def show_walk(*, named: bool) -> None:
         subscriber.subscribe(TOPIC, qos=2)
         profile.begin()
         for n in range(ROUNDS + 1):
+            # A get leaves its cursor to be written with the next commit: that of another topic.
+            publisher.put(ANOTHER_TOPIC, b"%d" % n, qos=2)
             taken()
             publisher.put(TOPIC, b"%d" % n, qos=2)
             puts.append(taken())

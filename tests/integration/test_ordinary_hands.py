@@ -391,3 +391,12 @@ def test_a_client_that_is_pickled_says_to_make_one_in_each_process(
                 duplicate(client)
     finally:
         client._opened.close(None)
+
+
+@pytest.mark.parametrize(("kind", "role"), [(Publisher, "publisher"), (Subscriber, "subscriber")])
+def test_a_client_shows_its_role_its_id_and_whether_it_is_closed(
+    kind: Callable[..., Any], role: str
+) -> None:
+    with kind("c", endpoint=NOWHERE) as client:
+        assert repr(client) == f"<{role} 'c'>"
+    assert repr(client) == f"<{role} 'c' (closed)>"

@@ -196,7 +196,7 @@ class TestDamage:
         file = tmp_path / "publisher-p.sqlite3"
         file.write_bytes(b"cos\nsystem\n" * 500)
 
-        with pytest.raises(DamagedError, match="the client's state, cannot be read"):
+        with pytest.raises(DamagedError, match="the client's state, cannot be opened"):
             a_state(tmp_path)
 
         assert file.read_bytes() == b"cos\nsystem\n" * 500
