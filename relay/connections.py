@@ -114,7 +114,8 @@ class Connections:
         """The next message, without waiting, however many frames a stranger sends.
 
         A message of ours has few. Of a longer one the first are kept, and the others are let go in
-        parts, so that none takes the loop for long.
+        parts, so that none takes the loop for long. The connection of one that has ended may be
+        that of the next with the same descriptor.
 
         Returns:
             None if it has so many frames that the rest is left for the next call.
@@ -125,22 +126,17 @@ class Connections:
         if self._first is None:
             self._first = self._endpoint.recv(zmq.DONTWAIT, copy=False)
             self._frames, self._is_more = [self._first.bytes], self._first.more
-        for _ in range(FRAMES_TURN_MAX):
-            if not self._is_more:
-                first, self._first = self._first, None
-                return self.received(first, self._frames)
+        taken = 0
+        while self._is_more:
+            if taken == FRAMES_TURN_MAX:
+                return None
+            taken += 1
             # A frame says whether more follow; asking the socket costs as much as taking one.
             frame = self._endpoint.recv(zmq.DONTWAIT, copy=False)
             self._is_more = frame.more
             if len(self._frames) < FRAMES_KEPT_MAX:
                 self._frames.append(frame.bytes)
-        return None
-
-    def received(self, first: zmq.Frame, frames: list[bytes]) -> Received:
-        """A message that was taken from the socket, with its connection.
-
-        That of an ended one may be told to be of the next with the same descriptor.
-        """
+        first, self._first = self._first, None
         try:
             descriptor = int(first.get("__fd"))
         except zmq.ZMQError:
@@ -152,8 +148,8 @@ class Connections:
         if connection is not None:
             connection.tally.was_heard = True
         if self._authentication is None:
-            return Received(frames, connection)
-        return Received(frames, connection, *self._authentication.sender(first, connection))
+            return Received(self._frames, connection)
+        return Received(self._frames, connection, *self._authentication.sender(first, connection))
 
     def ended(self) -> list[Connection]:
         """Those that have ended since the last time; the first time, none."""

@@ -118,19 +118,21 @@ class FanOut:
         """
         for _ in range(TURN_MAX):
             try:
-                frame = self.socket.recv(zmq.DONTWAIT, copy=False)
+                received = self.connections.take()
             except zmq.Again:
                 self._is_mixed_up = is_more = False
                 break
-            self._take(self.connections.received(frame, [frame.bytes]), links)
+            if received is not None:
+                self._take(received, links)
         else:
             is_more = True
         self.forget_ended()
         return is_more
 
     def _take(self, received: Received, links: Links) -> None:
-        (said,), speaker, key = received.frames, received.connection, received.key
-        if said[:1] not in (b"\0", b"\1"):
+        frames, speaker, key = received.frames, received.connection, received.key
+        said = frames[0]
+        if len(frames) > 1 or said[:1] not in (b"\0", b"\1"):
             # libzmq 4.3.5 counts what is no subscription as one too: until all is read, the
             # connection it takes an option for is that of a later message.
             self._is_mixed_up = True
