@@ -85,10 +85,13 @@ def _checking(function: Callable[..., Any]) -> Callable[..., Any]:
                         value = _taken(parameter, value, name, function)
                         given = (*given[:place], value, *given[place + 1 :])
                 for name, value in named.items():
-                    parameter = parameters.get(name, ANYTHING)
-                    if parameter is ANYTHING or type(value) in parameter.passes:
+                    parameter, kind = parameters.get(name, ANYTHING), type(value)
+                    if parameter is ANYTHING or kind in parameter.passes:
                         continue
-                    if type(value) not in parameter.kinds or value not in parameter.values:
+                    if not (
+                        (kind in parameter.numbers and parameter.low <= value <= parameter.high)
+                        or (kind in parameter.kinds and value in parameter.values)
+                    ):
                         named[name] = _taken(parameter, value, name, function)
             except UsageError:
                 if refused is not None:

@@ -7,7 +7,7 @@ import reprlib
 import types
 import typing
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from math import inf
+from math import inf, nextafter
 from numbers import Integral, Real
 from operator import index
 from typing import Annotated, Any, Final, Literal, Union
@@ -34,23 +34,9 @@ class Parameter(Struct, frozen=True):
     passes: frozenset[type] = frozenset()  # types whose values are all valid as they are
     kinds: frozenset[type] = frozenset()  # types of which these values are valid as they are
     values: Container[Any] = ()
-
-
-class Bounds(Struct, frozen=True):
-    """The numbers that a `Meta` allows, NaN is none of them; or the texts, which have UTF-8."""
-
-    meta: Meta = Meta()
-
-    def __contains__(self, number: Any) -> bool:
-        meta = self.meta
-        if isinstance(number, str):
-            return len(number) <= (meta.max_length or inf) and is_encodable(number)
-        return (
-            number == number
-            and (meta.ge is None or number >= meta.ge)
-            and (meta.gt is None or number > meta.gt)
-            and (meta.le is None or number <= meta.le)
-        )
+    numbers: frozenset[type] = frozenset()  # types whose values are, from `low` to `high`; no NaN
+    low: float = -inf
+    high: float = inf
 
 
 def inspected(parameter: Parameter, value: Any) -> Any:
@@ -179,7 +165,7 @@ _PLAIN: Final[Mapping[Any, Parameter]] = {
     object: ANYTHING,
     bool: Parameter("True or False", _take_bool, frozenset({bool})),
     int: Parameter("a whole number", _take_int, frozenset({int})),
-    float: Parameter("a number", _take_float, kinds=frozenset({float}), values=Bounds()),
+    float: Parameter("a number", _take_float, numbers=frozenset({float})),
     str: Parameter("text", _take_str, frozenset({str, SecureEndpoint})),
     ExactTopic: Parameter("an ExactTopic", _take_exact_topic, frozenset({ExactTopic})),
     bytes: Parameter("bytes", _take_bytes, frozenset({bytes})),
@@ -197,21 +183,34 @@ def _narrowed(wide: Parameter, metadata: Sequence[Any]) -> Parameter:
 
 
 def _within(meta: Meta, wide: Parameter) -> Parameter:
-    bounds = Bounds(meta)
+    if meta.max_length is not None:
+        return _text(meta.max_length, wide)
+    low = wide.low if meta.ge is None else meta.ge
+    low = low if meta.gt is None else nextafter(meta.gt, inf)
+    high = wide.high if meta.le is None else meta.le
 
     def take(value: Any) -> Any:
         plain = wide.take(value)
-        if plain not in bounds:
+        if not low <= plain <= high:
             raise WrongError
         return plain
 
-    low = f" from {meta.ge:,}" if meta.ge is not None else ""
-    low = f" above {meta.gt:,}" if meta.gt is not None else low
-    high = f" to {meta.le:,}" if meta.le is not None else ""
-    if meta.max_length is not None:
-        high = f" of at most {meta.max_length:,} characters that has a UTF-8 form"
-    kinds = wide.passes | wide.kinds
-    return Parameter(f"{wide.allowed}{low}{high}", take, kinds=kinds, values=bounds)
+    least = f" from {meta.ge:,}" if meta.ge is not None else ""
+    least = f" above {meta.gt:,}" if meta.gt is not None else least
+    most = f" to {meta.le:,}" if meta.le is not None else ""
+    numbers = wide.passes | wide.numbers
+    return Parameter(f"{wide.allowed}{least}{most}", take, numbers=numbers, low=low, high=high)
+
+
+def _text(length_max: int, wide: Parameter) -> Parameter:
+    def take(value: Any) -> Any:
+        plain = wide.take(value)
+        if len(plain) > length_max or not is_encodable(plain):
+            raise WrongError
+        return plain
+
+    allowed = f"{wide.allowed} of at most {length_max:,} characters that has a UTF-8 form"
+    return Parameter(allowed, take)
 
 
 def _one_of(values: Sequence[Any]) -> Parameter:
