@@ -198,6 +198,7 @@ def with_parts(
             self.inbox.new_subscription = subscription
             for known in self.inbox.subscriptions.values():
                 known.__class__ = subscription
+                known.qos0 = subscription.new_qos0_queue()
 
     return Faulty
 

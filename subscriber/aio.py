@@ -155,8 +155,7 @@ class Subscriber(AioClient[SubscriberEngine]):
 
     def unstored_counts(self, topic: str) -> UnstoredCounts:
         """Counts of the QoS 0 messages of a topic, in this process."""
-        queue = self._inbox.of(topic).qos0
-        return UnstoredCounts() if queue is None else queue.counts
+        return self._inbox.of(topic).qos0.counts
 
     @gated
     async def unsubscribe(self, topic: TopicName | Pattern, *, ends_group: bool = False) -> None:

@@ -203,8 +203,7 @@ class Subscriber(SubscriberLife):
     @gated_after_close
     def unstored_counts(self, topic: str) -> UnstoredCounts:
         """Counts of the QoS 0 messages of a topic, in this process."""
-        queue = self.inbox.of(topic).qos0
-        return UnstoredCounts() if queue is None else queue.counts
+        return self.inbox.of(topic).qos0.counts
 
     @gated
     def unsubscribe(self, topic: TopicName | Pattern, *, ends_group: bool = False) -> None:

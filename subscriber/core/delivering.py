@@ -19,7 +19,6 @@ from .dead_letters import DeadLetters
 from .fetching import Fetching
 from .place import marked
 from .pushing import Pushing
-from .qos0_queue import QoS0Queue
 from .requests import Requests
 from .session import SubscriberSession
 from .subscription import Running, Subscription
@@ -162,8 +161,8 @@ class Delivering:
     def deliver(self, subscription: Subscription, messages_max: int) -> Conversation[list[Message]]:
         """Hand over what was found; redelivered singly, so only a failing message's count grows."""
         given: list[Message] = []
-        if subscription.qos0 is not None and subscription.qos0.messages:
-            given = self._take_qos0(subscription, subscription.qos0, messages_max)
+        if subscription.qos0.messages:
+            given = self._take_qos0(subscription, messages_max)
             messages_max -= len(given)
         before = subscription.place
         if before.max_deliveries and before.deliveries(before.cursor):
@@ -186,14 +185,12 @@ class Delivering:
             subscription.handed_over(messages[-1])
         return given
 
-    def _take_qos0(
-        self, subscription: Subscription, queue: QoS0Queue, messages_max: int
-    ) -> list[Message]:
+    def _take_qos0(self, subscription: Subscription, messages_max: int) -> list[Message]:
         """The QoS 0 messages; if stored messages wait too, they take turns."""
         self._stored_first = not self._stored_first
         if self._stored_first:
             messages_max = max(messages_max - len(subscription.fetched), 0)
-        messages = queue.hand_over(messages_max)
+        messages = subscription.qos0.hand_over(messages_max)
         if subscription.place.terms.qos:
             for publisher in dict.fromkeys(message.publisher for message in messages):
                 self._fetching.report_lower_qos(subscription, publisher, 0)

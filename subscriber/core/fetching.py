@@ -88,7 +88,7 @@ class Fetching:
             standing, fetched = subscription.standing, subscription.fetched
             assert standing is not None
             self._pushing.pulled(pushes, standing, fetched[-1].offset + 1 if fetched else None)
-        if subscription.qos0 is not None and subscription.qos0.is_missing:
+        if subscription.qos0.is_missing:
             yield from self.read_qos0(subscription, wanted)
 
     def _take_pushes(
@@ -126,8 +126,7 @@ class Fetching:
             wait_s = patience_s(self._session, left_s, subscription.place.terms.lease_ms)
             if wait_ms := int(wait_s * 1000):
                 more["wait_ms"] = wait_ms
-                if subscription.qos0 is not None:
-                    more["ring"] = subscription.qos0.place
+                more["ring"] = subscription.qos0.place
         try:
             reply, body = yield from self._requests.asking(Get, subscription, wait_s=wait_s, **more)
         except MalformedError as error:
@@ -140,7 +139,6 @@ class Fetching:
             batches = reply.batches if isinstance(reply, MessageBatches) else ()
             yield from self.received(subscription, batches, body, end=reply.end)
             if reply.ring is not UNSET:
-                assert subscription.qos0 is not None
                 subscription.qos0.hinted(reply.boot, reply.ring)
             return
         if not isinstance(reply, Lost):
@@ -185,7 +183,6 @@ class Fetching:
 
     def _pass_lost(self, subscription: Subscription, reply: Lost) -> Conversation[None]:
         """At QoS 0, count lost messages and skip past them."""
-        assert subscription.qos0 is not None
         subscription.qos0.counts.lost += reply.end - reply.first
         subscription.move(subscription.place.moved(reply.end, None))
         yield from self._session.inbox.save(subscription)
@@ -193,9 +190,7 @@ class Fetching:
     def read_qos0(self, subscription: Subscription, messages_max: int) -> Conversation[None]:
         """Read the QoS 0 messages that were not pushed."""
         queue, confirmation = subscription.qos0, subscription.confirmation
-        while (
-            queue is not None and confirmation is not None and queue.is_missing and queue.has_room
-        ):
+        while confirmation is not None and queue.is_missing and queue.has_room:
             yield from self._session.inbox.save(subscription)
             reply, body = yield from self._session.requester.asking(
                 Ring(

@@ -211,7 +211,7 @@ class Pushing:
     ) -> None:
         subscription = self._inbox.of(push.topic)
         if isinstance(push, UnstoredFrames):
-            if subscription.qos0 is None:
+            if not subscription.qos0.is_confirmed:
                 return
             subscription.qos0.pushed(push)
         elif subscription.pushes is not None:

@@ -167,7 +167,7 @@ class Subscribing:
                 asked, before, place = replace(asked, replay=True), place, None
                 subscription.given_up()
                 yield from self._session.inbox.save(subscription, durable=True)
-        is_new = asked.start is not None or subscription.qos0 is None
+        is_new = asked.start is not None or not subscription.qos0.is_confirmed
         if asked.terms.qos == 0 and asked.start is None and is_new:
             # Skip newer messages of the ring; older ones may have been delivered.
             asked, place = replace(asked, start=Start("now")), None

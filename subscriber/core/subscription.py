@@ -72,7 +72,7 @@ class Subscription:
         """
         self.topic = topic
         self.fetched: deque[Message] = deque()  # from the cursor on, not delivered
-        self.qos0: QoS0Queue | None = None  # what was put at QoS 0, once confirmed
+        self.qos0 = self.new_qos0_queue()  # what was put at QoS 0
         self.pushes: PushQueue | None = None  # None: push is off
         self.refused_letter: int | None = None  # offset of the message whose letter was refused
         self.is_kept = False  # what is in hand is redelivered, unless it is acknowledged
@@ -99,11 +99,8 @@ class Subscription:
         self._to_program = ToProgram.IDLE
         self._happens_at_program(Event.DROP)
         self.fetched.clear()
-        if self.qos0 is not None:
-            if self.qos0.is_confirmed:
-                self.qos0.begin_again()
-            else:
-                self.qos0 = None
+        if self.qos0.is_confirmed:
+            self.qos0.begin_again()
 
     # The place, and whether it is written.
 
@@ -153,8 +150,6 @@ class Subscription:
         """
         self._happens_at_proxy(Event.CONFIRM)
         self.confirmation = Confirmation(reply.generation, reply.boot, reply.cursor)
-        if self.qos0 is None:
-            self.qos0 = self.new_qos0_queue()
         self.qos0.confirmed(reply.boot, reply.ring, is_new=is_new)
 
     def forgotten(self) -> None:
@@ -169,7 +164,7 @@ class Subscription:
     def ended(self) -> None:
         """The subscription has ended; drop the undelivered messages."""
         self.given_up()
-        self.qos0 = None
+        self.qos0 = self.new_qos0_queue()
         self.durable_cursor = -1
 
     def _happens_at_proxy(self, event: Event) -> None:
@@ -184,7 +179,7 @@ class Subscription:
     @property
     def has_next(self) -> bool:
         """Whether a message can be delivered."""
-        return bool(self.fetched or (self.qos0 is not None and self.qos0.messages))
+        return bool(self.fetched or self.qos0.messages)
 
     def drop_fetched(self) -> None:
         """Drop fetched messages that were not delivered; they are fetched again."""
@@ -206,8 +201,7 @@ class Subscription:
         place = self.place
         is_limited = place.max_deliveries and place.deliveries(place.cursor)
         is_idle = self._to_program is ToProgram.IDLE
-        has_qos0 = self.qos0 is not None and self.qos0.messages
-        return is_idle and bool(self.fetched) and not has_qos0 and not is_limited
+        return is_idle and bool(self.fetched) and not self.qos0.messages and not is_limited
 
     @property
     def run_slot(self) -> int | None:
