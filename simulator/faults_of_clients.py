@@ -319,21 +319,21 @@ class KeepsWhatItFetched(Subscription):
 class SwallowsLosses(Fetching):
     """It continues after a loss without a word."""
 
-    def _pull(
+    def pull(
         self, subscription: Subscription, messages_max: int, left_s: float = 0.0
     ) -> Conversation[None]:
         with suppress(LostError):
-            yield from super()._pull(subscription, messages_max, left_s)
+            yield from super().pull(subscription, messages_max, left_s)
 
 
 class PassesLossUntold(Fetching):
     """A loss is acknowledged, and then reported: whatever goes wrong in between silences it."""
 
-    def _pull(
+    def pull(
         self, subscription: Subscription, messages_max: int, left_s: float = 0.0
     ) -> Conversation[None]:
         try:
-            yield from super()._pull(subscription, messages_max, left_s)
+            yield from super().pull(subscription, messages_max, left_s)
         except LostError:
             subscription.settle()
             yield from self._requests.acknowledge(subscription)

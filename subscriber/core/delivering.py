@@ -17,7 +17,7 @@ from reliable_pubsub.common.core.retry import poll_pause_s
 
 from .dead_letters import DeadLetters
 from .fetching import Fetching
-from .place import marked
+from .place import marked, run_batches
 from .pushing import Pushing
 from .requests import Requests
 from .session import SubscriberSession
@@ -84,12 +84,8 @@ class Delivering:
         yet, the settled cursor is written first (decision 0036).
         """
         wanted = min(messages_max * FETCH_AHEAD, BATCH_MESSAGES_MAX)
-        try:
-            yield from self._find(subscription, wanted, timeout_s)
-            return (yield from self.deliver(subscription, messages_max))
-        except PubSubError as error:
-            self._recorder.call("get", subscription.topic).failed(error)
-            raise
+        yield from self.find(subscription, timeout_s, wanted=wanted)
+        return (yield from self.deliver(subscription, messages_max))
 
     def take(
         self, subscription: Subscription, timeout_s: float
@@ -100,28 +96,23 @@ class Delivering:
             A run, where it costs one write for all messages; else one message, or none.
         """
         yield from self.find(subscription, timeout_s)
+        if not subscription.can_run or not self._inbox.can_run(subscription):
+            return (yield from self.deliver(subscription, 1))
+        slot = subscription.slot
+        batches = run_batches(subscription.fetched)
+        run = subscription.join_run(self._inbox.next_run(subscription), batches)
         try:
-            if not subscription.can_run or not self._inbox.can_run(subscription):
-                return (yield from self.deliver(subscription, 1))
-            run = yield from self._inbox.begin_run(subscription)
-        except PubSubError as error:
-            self._recorder.call("get", subscription.topic).failed(error)
+            yield from self._inbox.save(subscription)
+        except PubSubError as error:  # nothing was delivered, and the row before still counts
+            subscription.end_run(run.messages)
+            subscription.slot = slot
+            self._failed(subscription, error)
             raise
         run.messages[:] = marked(subscription.place, run.messages)
         return run
 
     def find(
-        self, subscription: Subscription, timeout_s: float, *, asks: bool = True
-    ) -> Conversation[None]:
-        """Settle the messages in hand, and wait until a loop can take the next ones."""
-        try:
-            yield from self._find(subscription, 0, timeout_s, asks=asks)
-        except PubSubError as error:
-            self._recorder.call("get", subscription.topic).failed(error)
-            raise
-
-    def _find(
-        self, subscription: Subscription, wanted: int, timeout_s: float, *, asks: bool = True
+        self, subscription: Subscription, timeout_s: float, *, wanted: int = 0, asks: bool = True
     ) -> Conversation[None]:
         """Settle the messages in hand, and fetch until there are messages or time is over.
 
@@ -134,41 +125,51 @@ class Delivering:
         Raises:
             LostError: messages are lost; the next call continues after them.
         """
-        yield from self.settle(subscription)
-        began_s = now_s = self._now_s()
-        deadline_s, asks = now_s + timeout_s, asks and timeout_s <= 0
-        fetches = 0
-        while True:
-            place = subscription.place
-            if subscription.fetched and (place.max_deliveries or place.giving_up):
-                yield from self._dead_letters.bury(subscription)
-            if subscription.has_next or (fetches and now_s >= deadline_s):
-                return
-            if fetches:
-                yield from self._inbox.save(subscription)
-                if subscription.pushes is not None:
-                    yield from self._pushing.wait([subscription.pushes], deadline_s - now_s)
-                elif (pause_s := min(began_s + poll_pause_s(fetches), deadline_s) - now_s) > 0:
-                    yield Pause(pause_s)  # else the proxy has held its answer
-            began_s = self._now_s()
-            some = wanted or subscription.pace.look_ahead(began_s)
-            yield from self._fetching.fetch(subscription, some, deadline_s - began_s, asks=asks)
-            fetches += 1
-            now_s = self._now_s()
-            if not wanted:
-                subscription.pace.found(len(subscription.fetched), now_s)
+        fetching = self._fetching
+        try:
+            yield from self.settle(subscription)
+            began_s = now_s = self._now_s()
+            deadline_s, asks = now_s + timeout_s, asks and timeout_s <= 0
+            fetches = 0
+            while True:
+                place, pushes = subscription.place, subscription.pushes
+                if subscription.fetched and (place.max_deliveries or place.giving_up):
+                    yield from self._dead_letters.bury(subscription)
+                if subscription.fetched or subscription.qos0.messages:
+                    return
+                if fetches and now_s >= deadline_s:
+                    return
+                if fetches:
+                    yield from self._inbox.save(subscription)
+                    if pushes is not None:
+                        yield from self._pushing.wait([pushes], deadline_s - now_s)
+                    elif (pause_s := min(began_s + poll_pause_s(fetches), deadline_s) - now_s) > 0:
+                        yield Pause(pause_s)  # else the proxy has held its answer
+                began_s = self._now_s()
+                some = wanted or subscription.pace.look_ahead(began_s)
+                if pushes is None or not (yield from fetching.take_pushed(subscription, asks=asks)):
+                    yield from fetching.pull(subscription, some, deadline_s - began_s)
+                if subscription.qos0.is_missing:
+                    yield from fetching.read_qos0(subscription, some)
+                fetches += 1
+                now_s = self._now_s()
+                if not wanted:
+                    subscription.pace.found(len(subscription.fetched), now_s)
+        except PubSubError as error:
+            self._failed(subscription, error)
+            raise
 
     def deliver(self, subscription: Subscription, messages_max: int) -> Conversation[list[Message]]:
         """Hand over what was found; redelivered singly, so only a failing message's count grows."""
-        given: list[Message] = []
-        if subscription.qos0.messages:
-            given = self._take_qos0(subscription, messages_max)
-            messages_max -= len(given)
         before = subscription.place
-        if before.max_deliveries and before.deliveries(before.cursor):
-            messages_max = min(1, messages_max)
-        messages = list(islice(subscription.fetched, messages_max))
+        given: list[Message] = []
         try:
+            if subscription.qos0.messages:
+                given = self._take_qos0(subscription, messages_max)
+                messages_max -= len(given)
+            if before.max_deliveries and before.deliveries(before.cursor):
+                messages_max = min(1, messages_max)
+            messages = list(islice(subscription.fetched, messages_max))
             if messages:
                 subscription.place, counted = before.handed_over(messages)
                 given += counted
@@ -176,14 +177,18 @@ class Delivering:
             if given and self._recorder.active:
                 call = self._recorder.call("get", subscription.topic)
                 call.ok(epoch=self._inbox.epoch, messages=tuple(map(seen, given)))
-        except PubSubError:  # they were not delivered, so the count is restored
+        except PubSubError as error:  # they were not delivered, so the count is restored
             subscription.place = before
+            self._failed(subscription, error)
             raise
         for _ in messages:  # only after the write: if it fails, they are still next
             subscription.fetched.popleft()
         if messages and before.terms.qos:
             subscription.handed_over(messages[-1])
         return given
+
+    def _failed(self, subscription: Subscription, error: PubSubError) -> None:
+        self._recorder.call("get", subscription.topic).failed(error)
 
     def _take_qos0(self, subscription: Subscription, messages_max: int) -> list[Message]:
         """The QoS 0 messages; if stored messages wait too, they take turns."""

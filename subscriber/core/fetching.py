@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Any, Final
+from typing import Any
 
 from msgspec import UNSET
 
@@ -17,14 +17,12 @@ from reliable_pubsub.common.core.qos0_messages import Ring
 from reliable_pubsub.common.core.requests import Get
 
 from .direct_followers import direct_batches, messages_in
-from .push_queue import PushQueue
 from .pushing import Pushing
 from .requests import Requests
 from .session import SubscriberSession
 from .subscription import Subscription
 
 OnLowerQoS = Callable[[str, str, int], None]  # topic, publisher, its level
-_SHOWN: Final = (MessageBatches, NoMessagesYet)
 
 
 def lower_qos_in_words(topic: str, publisher: str, qos: int) -> str:
@@ -70,82 +68,76 @@ class Fetching:
         self._on_lower_qos = on_lower_qos
         self._may_wait = True  # until a proxy refuses a GET that waits
 
-    def fetch(
-        self, subscription: Subscription, wanted: int, left_s: float = 0.0, *, asks: bool = True
-    ) -> Conversation[None]:
-        """Fetch once: take what was pushed, or else ask the proxy.
-
-        Args:
-            wanted: messages to ask for; whole batches come.
-            left_s: the proxy may hold its answer so long; not where pushes are waited for.
-            asks: also if pushes are waited for.
-        """
-        pushes = subscription.pushes
-        if pushes is None:
-            yield from self._pull(subscription, wanted, left_s)
-        elif not (yield from self._take_pushes(subscription, pushes, asks=asks)):
-            yield from self._pull(subscription, wanted)
-            standing, fetched = subscription.standing, subscription.fetched
-            assert standing is not None
-            self._pushing.pulled(pushes, standing, fetched[-1].offset + 1 if fetched else None)
-        if subscription.qos0.is_missing:
-            yield from self.read_qos0(subscription, wanted)
-
-    def _take_pushes(
-        self, subscription: Subscription, pushes: PushQueue, *, asks: bool
-    ) -> Conversation[bool]:
+    def take_pushed(self, subscription: Subscription, *, asks: bool) -> Conversation[bool]:
         """Take what was pushed; return False if a pull is due.
 
         Args:
             asks: also if nothing was pushed.
         """
-        standing = subscription.standing
-        pushed = None if standing is None else self._pushing.take(pushes, standing)
+        pushes, standing = subscription.pushes, subscription.standing
+        if pushes is None or standing is None:
+            return False
+        pushed = self._pushing.take(pushes, standing)
         if pushed:
-            yield from self.take_pushed(subscription, pushed)
+            yield from self.received_pushes(subscription, pushed)
         return bool(pushed) or (pushed is not None and not asks)
 
-    def take_pushed(
+    def received_pushes(
         self, subscription: Subscription, pushed: Sequence[tuple[BatchHeader, bytes]]
     ) -> Conversation[None]:
         """Take pushed batches."""
         headers, bodies = [header for header, _ in pushed], [body for _, body in pushed]
         yield from self.received(subscription, headers, b"".join(bodies))
 
-    def _pull(
+    def pull(
         self, subscription: Subscription, messages_max: int, left_s: float = 0.0
     ) -> Conversation[None]:
-        """One GET; it acknowledges what the durable state has as processed.
+        """Ask the proxy: one GET; it acknowledges what the durable state has as processed.
 
         Args:
-            left_s: the proxy may hold the answer so long, until there is something.
+            messages_max: to ask for; whole batches come.
+            left_s: the proxy may hold the answer so long, until there is something; not where
+                pushes are waited for.
         """
+        pushes, wait_s = subscription.pushes, 0.0
         more: dict[str, Any] = {"messages_max": messages_max}
-        wait_s = 0.0
-        if left_s > 0 and self._may_wait and subscription.confirmation is not None:
+        if left_s > 0 and pushes is None and self._may_wait and subscription.confirmation:
             wait_s = patience_s(self._session, left_s, subscription.place.terms.lease_ms)
             if wait_ms := int(wait_s * 1000):
-                more["wait_ms"] = wait_ms
-                more["ring"] = subscription.qos0.place
+                more |= {"wait_ms": wait_ms, "ring": subscription.qos0.place}
         try:
             reply, body = yield from self._requests.asking(Get, subscription, wait_s=wait_s, **more)
         except MalformedError as error:
             if not (error.is_our_request and wait_s):
                 raise
             self._may_wait = False  # an older proxy, which refuses a field that it does not know
-            yield from self._pull(subscription, messages_max)
+            yield from self.pull(subscription, messages_max)
             return
-        if isinstance(reply, _SHOWN):
-            batches = reply.batches if isinstance(reply, MessageBatches) else ()
-            yield from self.received(subscription, batches, body, end=reply.end)
-            if reply.ring is not UNSET:
-                subscription.qos0.hinted(reply.boot, reply.ring)
+        if isinstance(reply, Lost):
+            yield from self._lost(subscription, reply)
+            yield from self.pull(subscription, messages_max)
             return
-        if not isinstance(reply, Lost):
+        if not isinstance(reply, MessageBatches | NoMessagesYet):
             self._session.refused(reply)
+        batches = reply.batches if isinstance(reply, MessageBatches) else ()
+        yield from self.received(subscription, batches, body, end=reply.end)
+        if reply.ring is not UNSET:
+            subscription.qos0.hinted(reply.boot, reply.ring)
+        if pushes is not None:
+            standing, fetched = subscription.standing, subscription.fetched
+            assert standing is not None
+            self._pushing.pulled(pushes, standing, fetched[-1].offset + 1 if fetched else None)
+
+    def _lost(self, subscription: Subscription, reply: Lost) -> Conversation[None]:
+        """At QoS 0, count lost messages and skip past them.
+
+        Raises:
+            LostError: at a higher level; the next call skips them.
+        """
         if subscription.place.terms.qos == 0:
-            yield from self._pass_lost(subscription, reply)
-            yield from self._pull(subscription, messages_max)
+            subscription.qos0.counts.lost += reply.end - reply.first
+            subscription.move(subscription.place.moved(reply.end, None))
+            yield from self._session.inbox.save(subscription)
             return
         subscription.lost(reply.end)
         raise LostError(
@@ -180,12 +172,6 @@ class Fetching:
         for batch in batches:
             if batch.qos < place.terms.qos:
                 self.report_lower_qos(subscription, batch.publisher, batch.qos)
-
-    def _pass_lost(self, subscription: Subscription, reply: Lost) -> Conversation[None]:
-        """At QoS 0, count lost messages and skip past them."""
-        subscription.qos0.counts.lost += reply.end - reply.first
-        subscription.move(subscription.place.moved(reply.end, None))
-        yield from self._session.inbox.save(subscription)
 
     def read_qos0(self, subscription: Subscription, messages_max: int) -> Conversation[None]:
         """Read the QoS 0 messages that were not pushed."""

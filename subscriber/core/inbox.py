@@ -10,12 +10,11 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from reliable_pubsub.common.core.conversation import Conversation, Save
-from reliable_pubsub.common.core.errors import PubSubError
 from reliable_pubsub.common.core.marks import MARKS_MAX, Marks
 from reliable_pubsub.common.core.pattern import Pattern
 
 from .pattern_subscription import PATTERN, AskedPattern, PatternSubscription
-from .place import NO_PLACE, Place, run_batches
+from .place import NO_PLACE, Place
 from .subscription import Changes, Running, Subscription
 
 _TOPIC = "topic:"  # prefix of the names of rows
@@ -127,18 +126,6 @@ class Inbox:
     def save_with_next(self, subscription: Subscription) -> None:
         """Save a place in one step with the next one; that is before anything is delivered."""
         self._with_next = subscription
-
-    def begin_run(self, subscription: Subscription) -> Conversation[Running]:
-        """Let a loop take the fetched messages; all of them are one write."""
-        before = subscription.slot
-        run = subscription.join_run(self.next_run(subscription), run_batches(subscription.fetched))
-        try:
-            yield from self.save(subscription)
-        except PubSubError:  # nothing was delivered, and the row of the run before still counts
-            subscription.end_run(run.messages)
-            subscription.slot = before
-            raise
-        return run
 
     def next_run(self, one: Subscription | PatternSubscription) -> Running:
         """A run without messages; the mark of the run before counts until its rows are written."""

@@ -61,7 +61,7 @@ class PatternFetching:
         taken = self._pushing.take_of(one)
         for each in taken or ():
             if each.batches:
-                yield from self._fetching.take_pushed(each.subscription, each.batches)
+                yield from self._fetching.received_pushes(each.subscription, each.batches)
             yield from self._fetching.read_qos0(each.subscription, one.pace.ahead)
             one.ready.append(each.subscription)
         one.pace.found(sum(len(each.subscription.fetched) for each in taken or ()), self._now_s())
@@ -216,7 +216,8 @@ class PatternFetching:
             asked = Asked(terms=terms, max_deliveries=one.asked.max_deliveries)
             yield from self._subscribing.subscribe(each, asked)
         with self._session.recorder.call("get", each.topic):
-            yield from self._fetching.fetch(each, FETCHED_MAX)
+            yield from self._fetching.pull(each, FETCHED_MAX)
+            yield from self._fetching.read_qos0(each, FETCHED_MAX)
 
 
 def _stands_at(each: Subscription, shown: FetchedTopic, boot: str) -> bool:
