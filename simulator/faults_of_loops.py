@@ -19,9 +19,7 @@ from .simulation import Variant
 class _MarkedLater(Loop):
     """A message is marked when the program comes back for the next one."""
 
-    def _taking(
-        self, take: Callable[[], None], has_next: Callable[[], bool]
-    ) -> Generator[Message, None, None]:
+    def _taking(self, take: Callable[[], None]) -> Generator[Message, None, None]:
         while True:
             self.is_in_call = True
             take()

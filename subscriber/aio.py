@@ -171,7 +171,8 @@ class Subscriber(AioClient[SubscriberEngine]):
         Await it in the task that processes the messages: what it returns counts as delivered, also
         to a task that was dropped.
         """
-        return await self._run(self._engine.get(topic, max_messages, timeout_s))
+        delivers, state = self._engine.of(topic)
+        return await self._run(delivers.get(state, max_messages, timeout_s))
 
     @checked
     def messages(self, topic: Topics, *, timeout_s: Seconds | None = None) -> AioLoop:
@@ -186,14 +187,14 @@ class Subscriber(AioClient[SubscriberEngine]):
     @gated
     async def _take(self, loop: AioLoop, topic: Topics, wait_s: float) -> None:
         """Settle what the loop has taken, and give it the next messages."""
-        found = await self._run(self._engine.take(topic, wait_s))
-        loop.begin(self._engine.holder(topic), found)
+        delivers, state = self._engine.of(topic)
+        loop.begin(state, await self._run(delivers.take(state, wait_s)))
         loop.on_taken = self._engine.record_taken if self._opened.recorder.active else None
         self._gate.steps = loop
 
     async def _take_fetched(self, loop: AioLoop, topic: Topics) -> None:
         """As `_take`, but end the loop where the proxy would have to be asked."""
-        if loop.messages and not self._engine.holder(topic).has_next:
+        if loop.messages and not loop.has_next:
             raise StopAsyncIteration
         await self._take(loop, topic, 0.0)
 
@@ -245,7 +246,8 @@ class Subscriber(AioClient[SubscriberEngine]):
     @gated
     async def acknowledge(self, topic: Topics) -> None:
         """Acknowledge the delivered messages; returns when the proxy has stored the cursor."""
-        await self._run(self._engine.acknowledge(topic))
+        delivers, state = self._engine.of(topic)
+        await self._run(delivers.acknowledge(state))
 
     def _keep(self, message: object = None, *_: object, **__: object) -> None:
         """A `reject` or `nack` failed: the next `get` does not acknowledge its message."""

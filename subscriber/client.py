@@ -246,7 +246,8 @@ class Subscriber(SubscriberLife):
                 its dead letter; the next get redelivers it.
             InDoubtError, FencedError, LogChangedError.
         """
-        return self._run(self._engine.get(topic, max_messages, timeout_s))
+        delivers, state = self._engine.of(topic)
+        return self._run(delivers.get(state, max_messages, timeout_s))
 
     @checked
     def messages(self, topic: Topics, *, timeout_s: Seconds | None = None) -> Iterator[Message]:
@@ -260,14 +261,13 @@ class Subscriber(SubscriberLife):
 
     def _steps(self, loop: Loop, topic: Topics, wait_s: float) -> Generator[Message, None, None]:
         """The steps of a loop over a topic."""
-        take = lambda: self._take(loop, topic, wait_s)  # noqa: E731
-        return loop.over(take, lambda: self._engine.holder(topic).has_next)
+        return loop.over(lambda: self._take(loop, topic, wait_s))
 
     @gated
     def _take(self, loop: Loop, topic: Topics, wait_s: float) -> None:
         """Settle what the loop has taken, and give it the next messages."""
-        found = self._run(self._engine.take(topic, wait_s))
-        loop.begin(self._engine.holder(topic), found)
+        delivers, state = self._engine.of(topic)
+        loop.begin(state, self._run(delivers.take(state, wait_s)))
         loop.on_taken = self._engine.record_taken if self._opened.recorder.active else None
         self._gate.steps = loop
 
@@ -351,7 +351,8 @@ class Subscriber(SubscriberLife):
         Raises:
             InDoubtError, NotSubscribedError, FencedError, LogChangedError.
         """
-        self._run(self._engine.acknowledge(topic))
+        delivers, state = self._engine.of(topic)
+        self._run(delivers.acknowledge(state))
 
     def _keep(self, message: object = None, *_: object, **__: object) -> None:
         """A `reject` or `nack` failed: the next `get` does not acknowledge its message."""

@@ -43,23 +43,18 @@ class Loop:
         self.fulfils: Callable[[Message], bool] | None = None  # the others are passed over
         self._holder: Subscription | Membership | PatternSubscription | None = None
 
-    def over(
-        self, take: Callable[[], None], has_next: Callable[[], bool]
-    ) -> Generator[Message, None, None]:
+    def over(self, take: Callable[[], None]) -> Generator[Message, None, None]:
         """The steps: a call for each run, and an assignment for each message.
 
         Args:
             take: settles what was taken, and begins with the next messages.
-            has_next: whether there are more without asking the proxy.
         """
-        steps = self._taking(take, has_next)
+        steps = self._taking(take)
         assert isinstance(steps, GeneratorType)
         self._steps = weakref.ref(steps)  # it refers to this; leaving the loop must collect it
         return steps
 
-    def _taking(
-        self, take: Callable[[], None], has_next: Callable[[], bool]
-    ) -> Generator[Message, None, None]:
+    def _taking(self, take: Callable[[], None]) -> Generator[Message, None, None]:
         while True:
             self.is_in_call = True
             take()
@@ -83,7 +78,7 @@ class Loop:
             except GeneratorExit:  # the program has left the loop, with a message in hand
                 self.has_left = True
                 raise
-            if self.is_turn and not has_next():
+            if self.is_turn and not self.has_next:
                 self.has_left = True
                 return
 
@@ -104,6 +99,11 @@ class Loop:
             self.lease_is_over = None
         self.is_run = isinstance(found, Running)
         self.is_in_call = False
+
+    @property
+    def has_next(self) -> bool:
+        """Whether there are more without asking the proxy."""
+        return self._holder is not None and self._holder.has_next
 
     @property
     def was_interrupted(self) -> bool:

@@ -35,14 +35,13 @@ from .membership import JoinTerms, Membership
 from .pattern_delivering import PatternDelivering
 from .pattern_fetching import PatternFetching
 from .pattern_subscribing import PatternSubscribing
-from .pattern_subscription import AskedPattern, PatternSubscription
+from .pattern_subscription import AskedPattern
 from .pushing import Pushing
 from .requests import Requests
 from .session import SubscriberSession
 from .subscribing import Asked, OnLogChanged, Subscribing
-from .subscription import Running, Subscription
+from .subscription import Subscription
 
-Holder = Subscription | Membership | PatternSubscription
 Delivers = Delivering | Groups | PatternDelivering  # each has its kind of holder
 
 
@@ -197,7 +196,7 @@ class SubscriberEngine:
 
     # Messages.
 
-    def _delivers(self, topic: Topics) -> tuple[Delivers, Any]:
+    def of(self, topic: Topics) -> tuple[Delivers, Any]:
         """What delivers the messages of a topic, of its group, or of a pattern; and its state."""
         if isinstance(topic, Pattern):
             return self._pattern_delivering, self._patterns.of(topic)
@@ -206,35 +205,13 @@ class SubscriberEngine:
             return self.groups, member
         return self._delivering, self.session.inbox.of(topic)
 
-    def holder(self, topic: Topics) -> Holder:
-        """What has the messages of a topic, of its group, or of a pattern."""
-        holder: Holder = self._delivers(topic)[1]
-        return holder
-
-    def get(
-        self, topic: Topics, messages_max: int, timeout_s: float
-    ) -> Conversation[list[Message]]:
-        """Settle the messages in hand, and deliver the next ones."""
-        delivers, holder = self._delivers(topic)
-        return delivers.get(holder, messages_max, timeout_s)
-
-    def take(self, topic: Topics, timeout_s: float) -> Conversation[Running | list[Message]]:
-        """Settle the messages in hand, and let a loop take the next ones."""
-        delivers, holder = self._delivers(topic)
-        return delivers.take(holder, timeout_s)
-
-    def acknowledge(self, topic: Topics) -> Conversation[None]:
-        """Settle the messages in hand; return when the proxy has stored it."""
-        delivers, holder = self._delivers(topic)
-        return delivers.acknowledge(holder)
-
     def record(self, topic: Topics, note: bytes) -> Conversation[None]:
         """Write durably that the messages in hand are processed, in one step with the note."""
         inbox = self.session.inbox
         if isinstance(topic, Pattern) and topic not in inbox.patterns:  # it was unsubscribed
             yield Save(inbox.write_note(note), True)
             return
-        delivers, holder = self._delivers(topic)
+        delivers, holder = self.of(topic)
         yield from delivers.record(holder, note)
 
     def keep_alive(self) -> Conversation[None]:
@@ -251,7 +228,7 @@ class SubscriberEngine:
         Returns:
             The first one that has some; None if the time is over.
         """
-        found = [(topic, *self._delivers(topic)) for topic in topics]
+        found = [(topic, *self.of(topic)) for topic in topics]
         deadline_s = self._now_s() + timeout_s
         for _, delivers, holder in found:
             yield from delivers.come_back(holder)
