@@ -15,7 +15,6 @@ from reliable_pubsub.common.core.retry import poll_pause_s
 
 from .delivering import Delivering
 from .pattern_fetching import PatternFetching
-from .pattern_pushes import PatternPushes
 from .pattern_subscription import FETCHED_MAX, Part, PatternSubscription
 from .place import marked, run_batches
 from .pushing import Pushing
@@ -48,7 +47,7 @@ class PatternDelivering:
         """The next messages of one of its topics that fulfil its condition."""
         deadline_s = self._now_s() + timeout_s
         while True:
-            found = yield from self._find(one, max(deadline_s - self._now_s(), 0.0))
+            found = yield from self.find(one, deadline_s - self._now_s(), loops=False)
             if found is None:
                 return []
             messages = yield from self._delivering.get(found, messages_max, 0.0)
@@ -63,23 +62,13 @@ class PatternDelivering:
         """The next messages for a loop, which passes over those that it is not to have."""
         deadline_s = self._now_s() + timeout_s
         while True:
-            found = yield from self._find(one, max(deadline_s - self._now_s(), 0.0), loops=True)
+            found = yield from self.find(one, deadline_s - self._now_s())
             if found is None:
                 return []
             run = yield from self._begin_run(one)
             messages = [] if run else (yield from self._delivering.get(found, 1, 0.0))
             if run or messages:
                 return run or messages
-
-    def find(
-        self, one: PatternSubscription, timeout_s: float, *, asks: bool = True
-    ) -> Conversation[None]:
-        """Settle the messages in hand, and wait until a loop can take the next ones.
-
-        Args:
-            asks: if there is no time, pull, even if pushes are waited for.
-        """
-        yield from self._find(one, timeout_s, loops=True, asks=asks)
 
     def come_back(self, one: PatternSubscription) -> Conversation[None]:
         """Settle the messages in hand, and write the places."""
@@ -104,8 +93,8 @@ class PatternDelivering:
         else:
             yield from self._delivering.record(one.current, note)
 
-    def _find(
-        self, one: PatternSubscription, timeout_s: float, *, loops: bool = False, asks: bool = True
+    def find(
+        self, one: PatternSubscription, timeout_s: float, *, loops: bool = True, asks: bool = True
     ) -> Conversation[Subscription | None]:
         """Settle what is in hand, and fetch until there is something or the time is over.
 
@@ -129,9 +118,12 @@ class PatternDelivering:
             began_s = self._now_s()
             left_s = max(deadline_s - began_s, 0.0)
             if one.pushes is not None and (yield from self._fetching.take_pushed(one, asks=asks)):
-                if not one.ready and left_s <= 0:
+                if one.ready:
+                    continue
+                if left_s <= 0:
                     return None
-                yield from self._listen(one, one.pushes, left_s)
+                yield from self._write(one)
+                yield from self._pushing.wait([one.pushes], left_s)
                 continue
             yield from self._fetching.save(one)
             if loops:
@@ -151,14 +143,6 @@ class PatternDelivering:
         one.current = found
         one.moved[found.topic] = found
         return found
-
-    def _listen(
-        self, one: PatternSubscription, pushes: PatternPushes, left_s: float
-    ) -> Conversation[None]:
-        """Wait until there is something to take or to pull; processed messages are written then."""
-        if not one.ready:
-            yield from self._write(one)
-            yield from self._pushing.wait([pushes], left_s)
 
     def _write(self, one: PatternSubscription) -> Conversation[None]:
         """Write the places that have changed."""
