@@ -43,10 +43,11 @@ from .qos_warning import warn_of_lower_qos
 class Subscriber(AioClient[SubscriberEngine]):
     """Receives the messages of topics, each once, across its own crashes and the proxy's.
 
-    The calls are those of the blocking `Subscriber`, awaited; a proxy that is away does not stop
-    the event loop. One task at a time: a second one is refused while a call is open. A call that is
-    cancelled counts as a crash of the client within its process: the next call begins with the
-    stored state, and messages in hand are redelivered, marked.
+    The calls are those of the blocking `Subscriber`, awaited, with the same arguments and errors; a
+    proxy that is away does not stop the event loop. One task at a time: a second one is refused
+    while a call is open. A call that is cancelled counts as a crash of the client within its
+    process: the next call begins with the stored state, and messages in hand are redelivered,
+    marked.
     """
 
     @checked
@@ -70,9 +71,7 @@ class Subscriber(AioClient[SubscriberEngine]):
         client = names.client_id(client)
         opened = open_subscriber(
             client,
-            endpoint,
-            state_dir,
-            retry,
+            *(endpoint, state_dir, retry),
             allow_plaintext=allow_plaintext,
             on_log_changed=on_log_changed,
             on_silence=on_silence,
@@ -261,40 +260,18 @@ class Subscriber(AioClient[SubscriberEngine]):
 
     @gated
     async def ack(self, message: Message) -> None:
-        """Acknowledge a message of a group, in any order; returns when the proxy has stored it.
-
-        `get` and a loop acknowledge what they gave before, so this is for what is done earlier.
-
-        Raises:
-            UsageError: it is not in hand, or of no group; nothing was done.
-            LeaseLostError: too late: another member has it, or it has ended.
-            InDoubtError: no definite answer; the next call finishes it.
-            NotSubscribedError, FencedError, LogChangedError.
-        """
+        """Acknowledge a message of a group, in any order; returns when the proxy has stored it."""
         await self._run(self._engine.groups.settle(message, "ack"))
 
     @gated
     @when_refused(_keep)
     async def nack(self, message: Message, *, delay_s: DelayS = 0.0) -> None:
-        """Give a message of a group back: it comes again, to any member, as redelivered.
-
-        Args:
-            delay_s: not before this time, 0 to 30 days.
-
-        Raises:
-            UsageError, LeaseLostError, InDoubtError, NotSubscribedError, FencedError,
-            LogChangedError: as of `ack`.
-        """
+        """Give a message of a group back: it comes again, to any member, as redelivered."""
         await self._run(self._engine.nack(message, round(delay_s * 1000)))
 
     @gated
     async def extend(self, message: Message) -> None:
-        """Begin the lease of a message of a group again, while it takes long to process.
-
-        Raises:
-            UsageError, LeaseLostError, InDoubtError, NotSubscribedError, FencedError,
-            LogChangedError: as of `ack`.
-        """
+        """Begin the lease of a message of a group again, while it takes long to process."""
         await self._run(self._engine.groups.settle(message, "extend"))
 
     @gated
