@@ -28,6 +28,7 @@ from reliable_pubsub.subscriber.core.direct_followers import direct_batches, mes
 from reliable_pubsub.subscriber.core.fetching import Fetching
 from reliable_pubsub.subscriber.core.inbox import Inbox
 from reliable_pubsub.subscriber.core.requests import Requests
+from reliable_pubsub.subscriber.core.states import Event
 from reliable_pubsub.subscriber.core.subscribing import Subscribing
 from reliable_pubsub.subscriber.core.subscription import Subscription
 
@@ -264,16 +265,16 @@ class InHandBeforeItIsGiven(Delivering):
     def deliver(self, subscription: Subscription, messages_max: int) -> Conversation[list[Message]]:
         messages = list(islice(subscription.fetched, messages_max))
         if messages:
-            subscription.handed_over(messages[-1])
+            subscription.happened(Event.HAND_OVER, in_hand=messages[-1])
         return super().deliver(subscription, messages_max)
 
 
 class InHandOnce(Subscription):
     """It is in hand already when it is handed over."""
 
-    def handed_over(self, last: Message) -> None:
-        if self.in_hand is None:
-            super().handed_over(last)
+    def happened(self, event: Event, **known: Any) -> None:
+        if event is not Event.HAND_OVER or self.in_hand is None:
+            super().happened(event, **known)
 
 
 class HandsOverBeforeItReturns(

@@ -21,6 +21,7 @@ from .place import marked, run_batches
 from .pushing import Pushing
 from .requests import Requests
 from .session import SubscriberSession
+from .states import Event
 from .subscription import Running, Subscription
 
 FETCH_AHEAD: Final = 10  # times the requested messages; the rest wait here, unacknowledged
@@ -184,7 +185,7 @@ class Delivering:
         for _ in messages:  # only after the write: if it fails, they are still next
             subscription.fetched.popleft()
         if messages and before.terms.qos:
-            subscription.handed_over(messages[-1])
+            subscription.happened(Event.HAND_OVER, in_hand=messages[-1])
         return given
 
     def _failed(self, subscription: Subscription, error: PubSubError) -> None:

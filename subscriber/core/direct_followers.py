@@ -33,6 +33,25 @@ class StoredBatch(Struct, frozen=True):
         """The number of messages without the skipped ones."""
         return self.header.count - self.skip
 
+    def messages(self, topic: str, *, qos: int = 2, is_stored: bool = True) -> list[Message]:
+        """Its messages, without the skipped ones.
+
+        Args:
+            qos: of the subscription; a message has the lower of it and its publisher's.
+            is_stored: else they have no offset (QoS 0).
+        """
+        header = self.header
+        return messages_of(
+            self.columns,
+            topic=topic,
+            base=header.base if is_stored else None,
+            publisher=header.publisher,
+            first_sequence=header.first_sequence,
+            timestamp_ns=header.timestamp_ns,
+            qos=min(header.qos, qos),
+            skip=self.skip,
+        )
+
 
 def direct_batches(
     topic: str, cursor: int, batches: Sequence[BatchHeader], body: bytes
@@ -66,22 +85,6 @@ def direct_batches(
     return found
 
 
-def messages_in(topic: str, batches: Sequence[StoredBatch], *, qos: int = 2) -> list[Message]:
-    """The messages of batches, one by one.
-
-    Args:
-        qos: of the subscription; a message has the lower of it and its publisher's.
-    """
-    messages: list[Message] = []
-    for batch in batches:
-        messages += messages_of(
-            batch.columns,
-            topic=topic,
-            base=batch.header.base,
-            publisher=batch.header.publisher,
-            first_sequence=batch.header.first_sequence,
-            timestamp_ns=batch.header.timestamp_ns,
-            qos=min(batch.header.qos, qos),
-            skip=batch.skip,
-        )
-    return messages
+def messages_in(topic: str, batches: Sequence[StoredBatch]) -> list[Message]:
+    """The messages of batches, one by one."""
+    return [message for batch in batches for message in batch.messages(topic)]

@@ -16,10 +16,11 @@ from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.qos0_messages import Ring
 from reliable_pubsub.common.core.requests import Get
 
-from .direct_followers import direct_batches, messages_in
+from .direct_followers import direct_batches
 from .pushing import Pushing
 from .requests import Requests
 from .session import SubscriberSession
+from .states import Event
 from .subscription import Subscription
 
 OnLowerQoS = Callable[[str, str, int], None]  # topic, publisher, its level
@@ -139,7 +140,7 @@ class Fetching:
             subscription.move(subscription.place.moved(reply.end, None))
             yield from self._session.inbox.save(subscription)
             return
-        subscription.lost(reply.end)
+        subscription.happened(Event.LOSE, lost_end=reply.end)
         raise LostError(
             topic=subscription.topic,
             first=reply.first,
@@ -167,8 +168,8 @@ class Fetching:
             if place is not subscription.place:
                 subscription.move(place)
                 yield from self._session.inbox.save(subscription, durable=True)
-        found = direct_batches(topic, place.cursor, batches, body)
-        subscription.fetched.extend(messages_in(topic, found, qos=place.terms.qos))
+        for found in direct_batches(topic, place.cursor, batches, body):
+            subscription.fetched += found.messages(topic, qos=place.terms.qos)
         for batch in batches:
             if batch.qos < place.terms.qos:
                 self.report_lower_qos(subscription, batch.publisher, batch.qos)

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.answers import SubAck
-from reliable_pubsub.common.core.batch import Message, decode_batch, messages_of
+from reliable_pubsub.common.core.batch import Message, decode_batch
 from reliable_pubsub.common.core.errors import (
     LeaseLostError,
     MalformedError,
@@ -25,6 +25,7 @@ from reliable_pubsub.common.core.group_messages import How, Outcome, Settle, Str
 from reliable_pubsub.common.core.limits import GROUP_OUTCOMES_MAX
 from reliable_pubsub.common.core.message_base import GroupTerms, Start
 
+from .direct_followers import StoredBatch
 from .pace import Pace
 from .subscription import Running
 
@@ -267,15 +268,7 @@ def granted_messages(topic: str, reply: Taken, body: bytes) -> list[Message]:
     for one in reply.batches:
         part = view[begin : begin + one.body_bytes]
         begin += one.body_bytes
-        stored += messages_of(
-            decode_batch(part, one.count),
-            topic=topic,
-            base=one.base,
-            publisher=one.publisher,
-            first_sequence=one.first_sequence,
-            timestamp_ns=one.timestamp_ns,
-            qos=one.qos,
-        )
+        stored += StoredBatch(one, decode_batch(part, one.count), 0).messages(topic)
     if len(reply.grants) == 1 and reply.grants[0].delivery == 1:
         first, count = reply.grants[0].first, reply.grants[0].count
         skip = first - stored[0].offset if stored else 0

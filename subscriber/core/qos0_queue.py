@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from reliable_pubsub.common.core.batch import Message, messages_of
+from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.limits import MIB
 from reliable_pubsub.common.core.message_base import BatchHeader
@@ -120,16 +120,7 @@ class QoS0Queue:
 
     def _take(self, topic: str, batches: Sequence[StoredBatch]) -> None:
         for batch in batches:
-            messages = messages_of(
-                batch.columns,
-                topic=topic,
-                base=None,
-                publisher=batch.header.publisher,
-                first_sequence=batch.header.first_sequence,
-                timestamp_ns=batch.header.timestamp_ns,
-                qos=0,
-                skip=batch.skip,
-            )
+            messages = batch.messages(topic, qos=0, is_stored=False)
             self.messages.extend(messages)
             self._sizes.append((len(messages), batch.header.body_bytes))
             self._size_bytes += batch.header.body_bytes

@@ -97,7 +97,7 @@ class Subscription:
         self._to_proxy = ToProxy.NONE if place is None else ToProxy.UNCONFIRMED
         self.confirmation: Confirmation | None = None  # None: the proxy has not confirmed it
         self._to_program = ToProgram.IDLE
-        self._happens_at_program(Event.DROP)
+        self.happened(Event.DROP)
         self.fetched.clear()
         if self.qos0.is_confirmed:
             self.qos0.begin_again()
@@ -190,11 +190,6 @@ class Subscription:
         last = self.in_hand
         return last is not None and self.place.cursor <= message.offset <= last.offset
 
-    def handed_over(self, last: Message) -> None:
-        """The messages up to this one were delivered."""
-        self.is_kept = False
-        self._happens_at_program(Event.HAND_OVER, in_hand=last)
-
     @property
     def can_run(self) -> bool:
         """Whether a loop may take the fetched messages with one write for all of them."""
@@ -219,7 +214,7 @@ class Subscription:
             total: messages of the run, if it is of several topics.
         """
         run = whole._replace(messages=batches.messages, first=whole.first + skip)
-        self._happens_at_program(Event.BEGIN_RUN, run=run)
+        self.happened(Event.BEGIN_RUN, run=run)
         number = whole.first >> 32
         self.place = self.place.in_run(number, run.slot, batches.ends, skip=skip, total=total)
         self.fetched = deque(islice(self.fetched, len(batches.messages), None))
@@ -235,11 +230,11 @@ class Subscription:
         if run is None:
             return
         taken = min(max(run.marks[run.slot] - run.first, 0), len(messages) + 1)  # see `Run.taken`
-        self._happens_at_program(Event.END_RUN)
+        self.happened(Event.END_RUN)
         self.place = self.place.after_run(taken)
         self.fetched.extendleft(reversed(messages[taken:]))
         if 0 < taken <= len(messages) and self.place.terms.qos:
-            self.handed_over(messages[taken - 1])
+            self.happened(Event.HAND_OVER, in_hand=messages[taken - 1])
 
     def settle(self) -> None:
         """The program called again: messages in hand are processed, reported losses skipped.
@@ -250,7 +245,7 @@ class Subscription:
             self.drop()
             return
         last, lost_end = self.in_hand, self._lost_end
-        self._happens_at_program(Event.SETTLE)
+        self.happened(Event.SETTLE)
         if last is not None:
             self.place = self.place.moved(last.offset + 1, last.timestamp_ns)
         elif lost_end is not None:
@@ -258,16 +253,12 @@ class Subscription:
         while self.fetched and self.fetched[0].offset < self.place.cursor:
             self.fetched.popleft()  # in hand of one pattern, fetched by another
 
-    def lost(self, end: int) -> None:
-        """Report the loss of the messages up to `end` to the program."""
-        self._happens_at_program(Event.LOSE, lost_end=end)
-
     def gives_up(self, message: Message, body: bytes) -> None:
         """A dead letter of this message will be sent; earlier messages are processed."""
         self.is_kept = False
         last = self.in_hand
         rest = last if last is not None and last.offset > message.offset else None
-        self._happens_at_program(Event.GIVE_UP, letter=Letter(message, body, rest))
+        self.happened(Event.GIVE_UP, letter=Letter(message, body, rest))
 
     def keep(self, message: Message) -> None:
         """A rejection failed: the next `get` does not count its message as processed."""
@@ -278,26 +269,26 @@ class Subscription:
         """The dead letter is stored; later messages of the same `get` are still in hand."""
         letter = self.letter
         assert letter is not None
-        self._happens_at_program(Event.LETTER_STORED)
+        self.happened(Event.LETTER_STORED)
         while self.fetched and self.fetched[0].offset <= letter.message.offset:
             self.fetched.popleft()  # it had reached its bound, and was not delivered
         if letter.rest is not None:
-            self._happens_at_program(Event.HAND_OVER, in_hand=letter.rest)
+            self.happened(Event.HAND_OVER, in_hand=letter.rest)
 
     def letter_refused(self, offset: int) -> None:
         """The dead letter was refused: its message and those in hand are redelivered."""
-        self._happens_at_program(Event.LETTER_REFUSED)
+        self.happened(Event.LETTER_REFUSED)
         self.drop_fetched()
         self.refused_letter = offset
 
     def drop(self) -> None:
         """Forget the messages in hand: the place was replaced or removed, or they are kept."""
-        self._happens_at_program(Event.DROP)
+        self.happened(Event.DROP)
         self.drop_fetched()
         self.refused_letter = None
         self.is_kept = False
 
-    def _happens_at_program(
+    def happened(
         self,
         event: Event,
         *,
@@ -306,6 +297,11 @@ class Subscription:
         letter: Letter | None = None,
         run: Running | None = None,
     ) -> None:
+        """An event towards the program; what changes more than the state has a method of its own.
+
+        Args:
+            in_hand, lost_end, letter, run: what is known in the new state, and only there.
+        """
         self._to_program = TO_PROGRAM[self._to_program][event]
         self.in_hand = in_hand  # IN_HAND: the last delivered message
         self._lost_end = lost_end  # LOSS_TOLD: messages below it are lost

@@ -218,7 +218,7 @@ class TestTheStates:
 
     def test_towards_the_program_settle_what_is_in_hand_and_no_more(self) -> None:
         subscription = confirmed()
-        subscription.handed_over(a_message(4))
+        subscription.happened(Event.HAND_OVER, in_hand=a_message(4))
 
         subscription.settle()
         subscription.settle()
@@ -227,7 +227,7 @@ class TestTheStates:
 
     def test_pass_a_loss_when_the_program_comes_back_and_not_earlier(self) -> None:
         subscription = confirmed()
-        subscription.lost(7)
+        subscription.happened(Event.LOSE, lost_end=7)
         before = subscription.place.cursor
 
         subscription.settle()
@@ -236,7 +236,7 @@ class TestTheStates:
 
     def test_keep_in_hand_what_came_with_a_message_that_is_given_up_and_after_it(self) -> None:
         subscription = confirmed()
-        subscription.handed_over(a_message(2))
+        subscription.happened(Event.HAND_OVER, in_hand=a_message(2))
         subscription.gives_up(a_message(1), b"letter")
 
         subscription.letter_stored()
@@ -249,8 +249,8 @@ class TestTheStates:
         subscription.gives_up(a_message(0), b"letter")
         acts: dict[str, Callable[[], None]] = {
             "settle": subscription.settle,
-            "lose": lambda: subscription.lost(1),
-            "hand over": lambda: subscription.handed_over(a_message(0)),
+            "lose": lambda: subscription.happened(Event.LOSE, lost_end=1),
+            "hand over": lambda: subscription.happened(Event.HAND_OVER, in_hand=a_message(0)),
             "another letter": lambda: subscription.gives_up(a_message(0), b"other"),
         }
 
@@ -261,7 +261,7 @@ class TestTheStates:
 
     def test_begin_with_what_is_stored_after_a_call_was_left(self) -> None:
         subscription = confirmed()
-        subscription.handed_over(a_message(2))
+        subscription.happened(Event.HAND_OVER, in_hand=a_message(2))
         subscription.fetched.append(a_message(3))
 
         subscription.reload(Place(LOG, 0), Place(LOG, 0))
