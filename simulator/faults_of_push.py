@@ -68,8 +68,8 @@ class SaysThatItPulled(PushQueue):
         self._newest = max(self._newest, header.base + header.count)
         super().pushed(push, now_s)
 
-    def pulled(self, end: int | None, now_s: float) -> None:
-        super().pulled(None if end is None else max(end, self._newest), now_s)
+    def pulled(self, end: int | None, now_s: float) -> bool:
+        return super().pulled(None if end is None else max(end, self._newest), now_s)
 
     def stand(self, standing: Standing) -> None:
         end = self._end

@@ -65,8 +65,8 @@ class PatternPushes:
             queue.stand(standing)
         return self._queues.get(topic)
 
-    def pulled(self, shown: Iterable[Subscription], now_s: float, *, is_full: bool) -> None:
-        """A FETCH was answered.
+    def pulled(self, shown: Iterable[Subscription], now_s: float, *, is_full: bool) -> bool:
+        """A FETCH was answered; see `PullTimer.pulled`.
 
         Args:
             shown: the topics of which it had messages; these are fetched now.
@@ -80,9 +80,10 @@ class PatternPushes:
                 queue.stand(standing)
                 end = each.fetched[-1].offset + 1 if each.fetched else None
                 is_new |= queue.pulled_to(end)
-        self.timer.pulled(now_s, is_new=is_new, is_empty=is_empty)
+        is_miss = self.timer.pulled(now_s, is_new=is_new, is_empty=is_empty)
         if is_full:
             self.timer.missing()
+        return is_miss
 
     # Consequences.
 

@@ -119,8 +119,8 @@ class PullTimer:
             self._deviation_s += (abs(gap_s - self._mean_s) - self._deviation_s) / 4
             self._mean_s += (gap_s - self._mean_s) / 8
 
-    def pulled(self, now_s: float, *, is_new: bool, is_empty: bool) -> None:
-        """A pull has been answered.
+    def pulled(self, now_s: float, *, is_new: bool, is_empty: bool) -> bool:
+        """A pull has been answered; return whether it was a miss.
 
         Args:
             is_new: it brought a batch that was not pushed.
@@ -131,14 +131,15 @@ class PullTimer:
         expected, self._is_missing = self._is_missing, False
         if not is_new:
             self._fruitless += is_empty
-            return
+            return False
         self.arrived(now_s)
         if self.is_polled or expected:
-            return
+            return False
         self.counts.misses += 1
         self._misses += 1
         if self._misses >= self.timing.misses_max:
             self._failed_at_s = now_s
+        return True
 
     # Consequences.
 

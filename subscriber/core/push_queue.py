@@ -122,9 +122,9 @@ class PushQueue:
         self.take()
         return True
 
-    def pulled(self, end: int | None, now_s: float) -> None:
-        """A pull of this topic alone has been answered; see `pulled_to`."""
-        self.timer.pulled(now_s, is_new=self.pulled_to(end), is_empty=end is None)
+    def pulled(self, end: int | None, now_s: float) -> bool:
+        """A pull of this topic alone has been answered; see `pulled_to` and `PullTimer.pulled`."""
+        return self.timer.pulled(now_s, is_new=self.pulled_to(end), is_empty=end is None)
 
     # Consequences.
 

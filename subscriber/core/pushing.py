@@ -130,21 +130,17 @@ class Pushing:
     def pulled(self, queue: PushQueue, standing: Standing, end: int | None) -> None:
         """A pull was answered; see `PushQueue.pulled`."""
         queue.stand(standing)
-        misses = queue.timer.counts.misses
-        queue.pulled(end, self._now_s())
-        self._doubt(queue.timer, misses)
+        self._doubt(queue.pulled(end, self._now_s()))
 
     def pulled_of(
         self, one: PatternSubscription, shown: Sequence[Subscription], *, is_full: bool
     ) -> None:
         """A FETCH was answered; see `PatternPushes.pulled`."""
         if one.pushes is not None:
-            misses = one.pushes.timer.counts.misses
-            one.pushes.pulled(shown, self._now_s(), is_full=is_full)
-            self._doubt(one.pushes.timer, misses)
+            self._doubt(one.pushes.pulled(shown, self._now_s(), is_full=is_full))
 
-    def _doubt(self, timer: PullTimer, misses: int) -> None:
-        if timer.counts.misses > misses and self._link is not None:
+    def _doubt(self, is_miss: bool) -> None:
+        if is_miss and self._link is not None:
             self._link.doubt(self._now_s())
 
     def wait(
