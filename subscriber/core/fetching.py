@@ -114,13 +114,17 @@ class Fetching:
             self._may_wait = False  # an older proxy, which refuses a field that it does not know
             yield from self.pull(subscription, messages_max)
             return
-        if isinstance(reply, Lost):
-            yield from self._lost(subscription, reply)
-            yield from self.pull(subscription, messages_max)
-            return
-        if not isinstance(reply, MessageBatches | NoMessagesYet):
-            self._session.refused(reply)
-        batches = reply.batches if isinstance(reply, MessageBatches) else ()
+        match reply:
+            case MessageBatches():
+                batches = reply.batches
+            case NoMessagesYet():
+                batches = ()
+            case Lost():
+                yield from self._lost(subscription, reply)
+                yield from self.pull(subscription, messages_max)
+                return
+            case _:
+                self._session.refused(reply)
         yield from self.received(subscription, batches, body, end=reply.end)
         if reply.ring is not UNSET:
             subscription.qos0.hinted(reply.boot, reply.ring)
