@@ -6,7 +6,7 @@ Source: the ZeroMQ Guide, chapter 4, "Client-Side Reliability (Lazy Pirate Patte
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import count
 from typing import Any, Final
 
@@ -79,6 +79,7 @@ class Requester:
         """
         retry = self.retry
         exchange = Exchange(encode(request, body), retry.timeout_s + wait_s)
+        asked = (request.request, request.epoch, request.client)
         several = self._endpoints_count
         attempts = (retry.retries_max + 1) * several
         waited_s = 0.0
@@ -93,34 +94,33 @@ class Requester:
                 waited_s += pause_s
                 yield Pause(pause_s)
             frames = yield exchange
-            answer = None
+            reply: AnyReply | None = None
             if frames is None:
                 waited_s += exchange.timeout_s
             else:
                 try:
-                    answer = self._matching(request, frames)
+                    reply, answer_body = decode_reply(frames)
+                    if isinstance(reply, Malformed) and reply.request in (0, request.request):
+                        text = f"{self.endpoint} cannot read our request: {reply.text}"
+                        raise MalformedError(text, is_our_request=True)
                 except MalformedError:
                     yield REOPEN
                     raise
-                if answer is None:
+                if (reply.request, reply.epoch, reply.client) != asked:
                     yield REOPEN  # one reply for each request: the right one will not come
-            if answer is None:
+                    reply = None
+            if reply is None:
                 later = None
                 silent = True
                 self._tell(logging.WARNING, request, "is not answered", attempt, attempts)
                 self._on_silence(self.endpoint, attempt, attempts)
                 continue
-            if silent:
+            later = reply if isinstance(reply, TryLater) else None
+            if silent or later or is_debugged:
+                self._tell_of_answer(request, reply, attempt, attempts, after_silence=silent)
                 silent = False
-                self._tell(logging.INFO, request, "is answered after all")
-                self._on_silence(self.endpoint, 0, attempts)
-            if not isinstance(answer[0], TryLater):
-                if is_debugged:
-                    self._tell(logging.DEBUG, request, f"is answered {type(answer[0]).__name__}")
-                return answer
-            later = answer[0]
-            what = f"is answered {later.code}: {later.text}"
-            self._tell(logging.WARNING, request, what, attempt, attempts)
+            if later is None:
+                return reply, answer_body
         if later is not None:
             raise TryLaterError(code=later.code, text=later.text, attempts=attempts)
         yield REOPEN  # what is asked next is another request
@@ -129,21 +129,17 @@ class Requester:
             endpoint=self.endpoint, attempts=attempts, waited_s=waited_s, verb=verb
         )
 
-    def _matching(self, request: Request, frames: Sequence[bytes]) -> tuple[AnyReply, bytes] | None:
-        """Read an answer; None if it belongs to another request."""
-        answer = decode_reply(frames)
-        reply = answer[0]
-        if isinstance(reply, Malformed) and reply.request in (0, request.request):
-            raise MalformedError(
-                f"{self.endpoint} cannot read our request: {reply.text}", is_our_request=True
-            )
-        if (
-            reply.request != request.request
-            or reply.epoch != request.epoch
-            or reply.client != request.client
-        ):
-            return None
-        return answer
+    def _tell_of_answer(
+        self, request: Request, reply: AnyReply, attempt: int, attempts: int, *, after_silence: bool
+    ) -> None:
+        if after_silence:
+            self._tell(logging.INFO, request, "is answered after all")
+            self._on_silence(self.endpoint, 0, attempts)
+        if isinstance(reply, TryLater):
+            what = f"is answered {reply.code}: {reply.text}"
+            self._tell(logging.WARNING, request, what, attempt, attempts)
+        else:
+            self._tell(logging.DEBUG, request, f"is answered {type(reply).__name__}")
 
     def _tell(
         self, level: int, request: Request, what: str, attempt: int = 0, attempts: int = 0
