@@ -25,12 +25,11 @@ from reliable_pubsub.common.world import REAL, World
 
 from .aio_stream import Stream
 from .core import transaction
-from .core.combining import WaitingPut
 from .core.delivery import AcknowledgedBy, DeliveryS, DeliveryWait, check_wait
 from .core.engine import PublisherEngine
 from .core.interests import EVERY_S, EVERY_TOPIC, EveryS, InterestWatch
 from .core.outbox import Encoded, Numbered, Pending, encoded
-from .core.payloads import AnyCodec, Payload, Payloads, PutOptions
+from .core.puts import AnyCodec, Payload, Payloads, PutOptions, WaitingPut
 from .core.qos0_puts import Interest, OfferCounts
 from .core.receipt import Delivery, Receipt
 from .core.session import OnLogChanged

@@ -25,12 +25,11 @@ from reliable_pubsub.common.gate import Shared, gated, gated_after_close, sharin
 from reliable_pubsub.common.opened import BlockingClient
 from reliable_pubsub.common.world import REAL, World
 
-from .core.combining import WaitingPut, topic_to_put_on
 from .core.delivery import AcknowledgedBy, DeliveryS, DeliveryWait, check_wait
 from .core.engine import PublisherEngine
 from .core.interests import EVERY_S, EVERY_TOPIC, EveryS, InterestWatch
 from .core.outbox import Encoded, Numbered, Pending, encoded
-from .core.payloads import AnyCodec, Payload, Payloads, PutOptions
+from .core.puts import AnyCodec, Payload, Payloads, PutOptions, WaitingPut, topic_to_put_on
 from .core.qos0_puts import Interest, OfferCounts
 from .core.receipt import Delivery, Receipt
 from .core.session import OnLogChanged

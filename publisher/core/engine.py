@@ -38,9 +38,9 @@ from reliable_pubsub.common.core.requests import Put
 from reliable_pubsub.common.core.session import SESSIONS_BEGUN_MAX, forgets_again
 from reliable_pubsub.common.core.transaction_messages import Abort, CommitAck
 
-from .combining import WaitingPut, failed, fitting, joined, stored
 from .lower_qos_puts import LowerQoSPuts
 from .outbox import Encoded, Numbered, Outbox, Pending
+from .puts import WaitingPut, failed, fitting, joined
 from .receipt import Receipt
 from .session import PublisherSession
 from .transaction import stage_and_commit
@@ -93,13 +93,14 @@ class PublisherEngine:
         Args:
             others: the work of the calls that wait.
         """
+        session, outbox = self.session, self.outbox
         while put.outcome is None:
             puts = fitting(put, others) if others else [put]
             try:
                 if put.qos < 2:
                     yield from self._put_below_qos_2(puts)
                     continue
-                if self.outbox.pending is not None:
+                if outbox.pending is not None:
                     yield from self.settle()
                     # It may have been this very put, if the call that had taken it was interrupted.
                     puts = [one for one in puts if one.outcome is None]
@@ -107,7 +108,14 @@ class PublisherEngine:
                         continue
                 self._sending = puts
                 encoded = put.encoded if len(puts) == 1 else joined(puts)[1]
-                yield from self._number((encoded,), put.note)
+                if not session.connected or encoded.topic not in session.met:
+                    yield from session.meet_all((encoded.topic,))  # then number: rule R24
+                changes = outbox.number((encoded,), put.note)
+                try:
+                    yield Save(changes)
+                except PubSubError:
+                    outbox.dropped()  # it was never sent, and is not kept: it may be put again
+                    raise
                 yield from self.settle()
             except LimitError as error:
                 if put.is_alone or max(len(puts), len(self._sending)) == 1:
@@ -116,52 +124,46 @@ class PublisherEngine:
                     one.is_alone = True
             except PubSubError as error:
                 failed(puts, error)
-        if isinstance(put.outcome, PubSubError):
-            raise put.outcome
-        if put.note is not None and put.qos < 2:
-            yield Save(self.outbox.write_note(put.note))
-        return put.outcome
+        receipt, count = put.outcome, put.encoded.count
+        if isinstance(receipt, PubSubError):
+            raise receipt
+        return receipt if count == receipt.count else receipt.part(put.ahead, count)
 
     def _put_below_qos_2(self, puts: Sequence[WaitingPut]) -> Conversation[None]:
-        """Put them at QoS 1 or 0."""
-        lower_qos, topic = self.lower_qos, puts[0].encoded.topic
-        put = lower_qos.put if puts[0].qos else lower_qos.offer
+        """Put them at QoS 1 or 0; a note is written after its put, which is alone."""
+        first, lower_qos = puts[0], self.lower_qos
+        put = lower_qos.put if first.qos else lower_qos.offer
         batch, encoded = joined(puts)
-        stored(puts, (yield from put(topic, batch, encoded.body)))
+        receipt = yield from put(encoded.topic, batch, encoded.body)
+        if first.note is not None:
+            yield Save(self.outbox.write_note(first.note))
+        for one in puts:
+            one.outcome = receipt
 
     def transact(
         self, batches: Sequence[Encoded], note: bytes | None
     ) -> Conversation[tuple[Receipt, ...]]:
         """Store batches of several topics as one; see `Publisher.transaction`."""
-        if self.outbox.pending is not None:
-            yield from self.settle()
-        yield from self._number(batches, note, transaction=True)
-        try:
-            return (yield from self.settle())
-        except InDoubtError as error:
-            error.kept = True
-            raise
-
-    def _number(
-        self, batches: Sequence[Encoded], note: bytes | None, *, transaction: bool = False
-    ) -> Conversation[None]:
-        """Number the batches and keep them; then they are in doubt, and nothing else is."""
         session, outbox = self.session, self.outbox
-        if not session.connected or not session.met.issuperset(map(topic_of, batches)):
-            yield from session.meet_all(list(map(topic_of, batches)))  # then number: rule R24
-        number = 0
-        if transaction:
-            # As the numbering of a topic: that there are transactions must survive power loss.
-            first_time = outbox.transactions is None
-            met = outbox.meet_transactions(session.last_transaction)
-            if met:
-                yield Save(met, durable=first_time)
-            number = outbox.next_transaction(repeats=note is not None)
+        if outbox.pending is not None:
+            yield from self.settle()
+        yield from session.meet_all([one.topic for one in batches])
+        # As the numbering of a topic: that there are transactions must survive power loss.
+        first_time = outbox.transactions is None
+        met = outbox.meet_transactions(session.last_transaction)
+        if met:
+            yield Save(met, durable=first_time)
+        number = outbox.next_transaction(repeats=note is not None)
         changes = outbox.number(batches, note, number=number)
         try:
             yield Save(changes)
         except PubSubError:
-            outbox.dropped()  # it was never sent, and is not kept: it may be put again
+            outbox.dropped()  # as in `put`
+            raise
+        try:
+            return (yield from self.settle())
+        except InDoubtError as error:
+            error.kept = True
             raise
 
     # Runs of a program that repeats its messages.
@@ -226,7 +228,8 @@ class PublisherEngine:
         if pending.number:
             session.last_transaction = max(session.last_transaction, pending.number)
         else:
-            stored(self._sending, receipts[0])  # before the outbox: else a waiting call puts again
+            for put in self._sending:  # before the outbox: else a waiting call puts again
+                put.outcome = put.outcome or receipts[0]
         yield Save(self.outbox.settled(receipts))
         return receipts
 

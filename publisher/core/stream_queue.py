@@ -14,7 +14,7 @@ from reliable_pubsub.common.core.errors import PubSubError, TooLargeError
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, PAYLOAD_BYTES_MAX
 from reliable_pubsub.common.core.payload import CONTENT_TYPE
 
-from .combining import copy_of
+from .puts import copy_of
 
 FULL_BATCHES_MAX: Final = 4  # that may wait to be sent; then `put` waits
 

@@ -42,7 +42,7 @@ from reliable_pubsub.common.core.transaction_messages import (
 )
 
 from .outbox import Encoded, Pending, encoded
-from .payloads import AnyCodec, Payloads
+from .puts import AnyCodec, Payloads
 from .receipt import Receipt
 from .session import PublisherSession
 

@@ -23,8 +23,9 @@ from reliable_pubsub.common.core.message_base import QoS
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.world import World
 from reliable_pubsub.publisher.client import Publisher
-from reliable_pubsub.publisher.core.combining import WaitingPut
 from reliable_pubsub.publisher.core.outbox import Outbox, encoded
+from reliable_pubsub.publisher.core.puts import WaitingPut
+from reliable_pubsub.publisher.core.receipt import Receipt
 from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy
 
 T = TypeVar("T")
@@ -75,8 +76,8 @@ class House:
         return None
 
 
-def a_put(qos: QoS = 2, note: bytes | None = None) -> WaitingPut:
-    batch = Batch([b"a"])
+def a_put(qos: QoS = 2, note: bytes | None = None, *, count: int = 1) -> WaitingPut:
+    batch = Batch([b"a"] * count)
     return WaitingPut(batch, encoded("t", batch), qos, note)
 
 
@@ -115,6 +116,49 @@ def test_without_an_answer_each_attempt_is_an_exchange_and_each_pause_a_value() 
     assert effects == [Save, Exchange, Pause, Exchange, Reopen]
     assert isinstance(error.value, InDoubtError)
     assert error.value.kept
+
+
+def test_puts_that_share_a_request_each_get_their_part_of_its_receipt() -> None:
+    house = House()
+    by_blocking(house, 1)
+    for qos in (2, 1):
+        puts = [a_put(qos), a_put(qos, count=2), a_put(qos)]
+        sent = len(house.transport.sent)
+
+        asyncio.run(house.run(house.engine.put(puts[0], puts[1:])))
+        assert len(house.transport.sent) == sent + 1
+        told = [asyncio.run(house.run(house.engine.put(put))) for put in puts]
+
+        assert len(house.transport.sent) == sent + 1
+        first, offset = told[0].first_sequence, told[0].offset
+        assert offset is not None
+        assert [(one.first_sequence - first, one.count, one.offset) for one in told] == [
+            (0, 1, offset),
+            (1, 2, offset + 1),
+            (3, 1, offset + 3),
+        ]
+
+
+def test_without_an_offset_the_part_of_a_receipt_has_none() -> None:
+    house = House()
+    put = a_put()
+    put.outcome, put.ahead = Receipt("t", "p", 11, 2, None, "sync", True), 1
+
+    part = asyncio.run(house.run(house.engine.put(put)))
+
+    assert (part.first_sequence, part.count, part.offset) == (12, 1, None)
+
+
+def test_a_put_that_was_told_of_an_error_stays_so_when_it_is_settled_later() -> None:
+    house = House("...>>")
+    by_blocking(house, 1)
+    put = a_put()
+    with pytest.raises(ProxyUnreachableError):
+        asyncio.run(house.run(house.engine.put(put)))
+
+    asyncio.run(house.run(house.engine.settle()))
+
+    assert isinstance(put.outcome, ProxyUnreachableError)
 
 
 def looks(outbox: Outbox) -> object:

@@ -1,36 +1,53 @@
-"""What a put is given as bytes: payloads as they are, or values with a codec. Pure."""
+"""The put of one call: its bytes, the request that it may share, and what it is told. Pure.
+
+It is given payloads, which are bytes or values with a codec, and is encoded before it waits for its
+turn. The thread that has the turn takes the waiting puts for the same topic and QoS, sends them as
+one batch, and settles each: with the receipt of their request, or with an error of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Final, Protocol, TypedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Annotated, Any, ClassVar, Final, Protocol, TypedDict, TypeVar
 
 from msgspec import Struct
 
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.arguments import check_argument
 from reliable_pubsub.common.core.batch import (
+    ABSENT_BYTES,
+    BATCH_ROOM_BYTES,
     PAYLOAD_OVERHEAD_BYTES,
     Batch,
     EventTimeNs,
+    crc32,
+    encode_batch,
     message_bytes,
 )
-from reliable_pubsub.common.core.errors import UsageError
+from reliable_pubsub.common.core.dead_letter import check_put_on
+from reliable_pubsub.common.core.errors import InDoubtError, PubSubError, UsageError
+from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX
 from reliable_pubsub.common.core.message_base import QoS
+from reliable_pubsub.common.core.names import TopicName
 from reliable_pubsub.common.core.parameters import parameter_of
 from reliable_pubsub.common.core.payload import (
     CONTENT_TYPE,
     Codec,
     CodecName,
     codec_named,
-    encoded,
     with_content_type,
 )
+from reliable_pubsub.common.core.payload import encoded as encoded_payload
 from reliable_pubsub.common.core.steps import Wait
 
-from .combining import WaitingPut, topic_to_put_on
 from .delivery import AcknowledgedBy, DeliveryS
-from .outbox import encoded as encoded_batch
+from .outbox import Encoded, encoded
+from .receipt import Receipt
+
+Column = TypeVar("Column")
+
+# What it is given.
 
 AnyCodec = CodecName | Codec
 Headers = Mapping[str, str] | None
@@ -60,6 +77,36 @@ class PutOptions(TypedDict, total=False):
     wait: Wait
     acknowledged_by: AcknowledgedBy | None
     timeout_s: DeliveryS | None
+
+
+@lru_cache(maxsize=1024, typed=True)
+def topic_to_put_on(topic: TopicName) -> str:
+    """Accept the name of a topic that a program may put on.
+
+    Raises:
+        InvalidNameError, UsageError.
+    """
+    exact = names.exact(topic)
+    check_put_on(exact)
+    return exact
+
+
+class WaitingPut(Struct, eq=False):
+    """The put of one call, encoded, so that one thread's mistake does not fail others' request."""
+
+    batch: Batch
+    encoded: Encoded
+    qos: QoS
+    note: bytes | None = None  # stored with its numbers; at QoS 1 and 0 after the put
+    is_alone: bool = False  # it shares no request
+    ahead: int = 0  # messages of other puts before its own, in the request that they share
+    # Once it is settled: the receipt of its request, or why it was not stored, or is in doubt.
+    outcome: Receipt | PubSubError | None = None
+
+    @property
+    def may_share(self) -> bool:
+        """Whether its request may hold other puts: not if it has a note, or no reply (QoS 0)."""
+        return not self.is_alone and self.note is None and self.qos != 0
 
 
 class Payloads:
@@ -113,7 +160,9 @@ class Payloads:
             None if headers is None else [headers],
             None if event_time_ns is None else [event_time_ns],
         )
-        return WaitingPut(batch, encoded_batch(topic_to_put_on(topic), batch, are_bytes=True), qos)
+        topic = topic_to_put_on(topic)
+        body = encode_batch(batch, are_bytes=True)
+        return WaitingPut(batch, Encoded(topic, 1, crc32(body), body), qos)
 
     def one(
         self,
@@ -132,7 +181,7 @@ class Payloads:
         if chosen is None:
             plain: bytes = check_argument(call, "payload", payload, _PLAIN)
             return plain, headers
-        return encoded(topic, payload, chosen), with_content_type(headers, chosen)
+        return encoded_payload(topic, payload, chosen), with_content_type(headers, chosen)
 
     def put_many(
         self,
@@ -151,11 +200,11 @@ class Payloads:
         if chosen is None:
             plain = check_argument(call, "payloads", payloads, _PLAINS)
         else:
-            plain = [encoded(topic, payload, chosen) for payload in payloads]
+            plain = [encoded_payload(topic, payload, chosen) for payload in payloads]
             each = [None] * len(payloads) if headers is None else headers
             headers = [with_content_type(one, chosen) for one in each]
         batch = Batch(plain, keys, headers, event_times_ns)
-        return WaitingPut(batch, encoded_batch(topic_to_put_on(topic), batch, are_bytes=True), qos)
+        return WaitingPut(batch, encoded(topic_to_put_on(topic), batch, are_bytes=True), qos)
 
     def of_stream(
         self, call: Callable[..., Any], topic: str, payload: object, codec: AnyCodec | None
@@ -178,3 +227,78 @@ def bytes_in_stream(payload: bytes, content_type: str | None) -> int:
     if content_type is None:
         return len(payload) + PAYLOAD_OVERHEAD_BYTES
     return message_bytes(payload, headers={CONTENT_TYPE: content_type})
+
+
+# Which share a request, and what becomes of them.
+
+
+def fitting(first: WaitingPut, others: Iterable[object]) -> list[WaitingPut]:
+    """`first`, and those puts of the others that can share its request, in their order."""
+    puts = [first]
+    if not first.may_share:
+        return puts
+    size = _size(first)
+    count = first.encoded.count
+    for put in others:
+        if not isinstance(put, WaitingPut):
+            continue
+        if not put.may_share or put.outcome is not None:
+            continue
+        if (put.encoded.topic, put.qos) != (first.encoded.topic, first.qos):
+            continue
+        size_with, count_with = size + _size(put), count + put.encoded.count
+        if size_with <= BATCH_ROOM_BYTES and count_with <= BATCH_MESSAGES_MAX:
+            puts.append(put)
+            size, count = size_with, count_with
+    return puts
+
+
+def _size(put: WaitingPut) -> int:
+    return len(put.encoded.body) + ABSENT_BYTES * put.encoded.count
+
+
+def joined(puts: Sequence[WaitingPut]) -> tuple[Batch, Encoded]:
+    """One batch of all their messages, and what is sent of it."""
+    if len(puts) == 1:
+        return puts[0].batch, puts[0].encoded
+    batches = [put.batch for put in puts]
+    ahead = 0
+    for put in puts:
+        put.ahead = ahead
+        ahead += put.encoded.count
+    batch = Batch(
+        [payload for one in batches for payload in one.payloads],
+        _column([(one.keys, len(one.payloads)) for one in batches]),
+        _column([(one.headers, len(one.payloads)) for one in batches]),
+        _column([(one.event_times_ns, len(one.payloads)) for one in batches]),
+    )
+    return batch, encoded(puts[0].encoded.topic, batch)
+
+
+def _column(
+    parts: Sequence[tuple[Sequence[Column | None] | None, int]],
+) -> list[Column | None] | None:
+    if all(part is None for part, _ in parts):
+        return None
+    return [value for part, count in parts for value in (part or [None] * count)]
+
+
+def failed(puts: Iterable[WaitingPut], error: PubSubError, *, kept: bool = False) -> None:
+    """Settle the others with separate copies of an error, because each thread raises its own.
+
+    Args:
+        kept: whether their batch is kept, to be sent again.
+    """
+    for put in puts:
+        if put.outcome is None:
+            put.outcome = copy_of(error, kept=kept)
+
+
+def copy_of(error: PubSubError, *, kept: bool) -> PubSubError:
+    """The error, for a message that is kept to be sent again, or is not."""
+    one = type(error).__new__(type(error), *error.args)
+    one.__dict__.update(error.__dict__)
+    one.__cause__ = error.__cause__
+    if isinstance(one, InDoubtError):
+        one.kept = kept
+    return one.with_traceback(error.__traceback__)

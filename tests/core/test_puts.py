@@ -5,9 +5,8 @@ from __future__ import annotations
 from reliable_pubsub.common.core.batch import Batch, decode_batch
 from reliable_pubsub.common.core.errors import ProxyUnreachableError, UsageError
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX
-from reliable_pubsub.publisher.core.combining import WaitingPut, failed, fitting, joined, stored
 from reliable_pubsub.publisher.core.outbox import encoded
-from reliable_pubsub.publisher.core.receipt import Receipt
+from reliable_pubsub.publisher.core.puts import WaitingPut, failed, fitting, joined
 
 
 def a_put(*payloads: bytes, topic: str = "t", qos: int = 2, is_alone: bool = False) -> WaitingPut:
@@ -17,11 +16,6 @@ def a_put(*payloads: bytes, topic: str = "t", qos: int = 2, is_alone: bool = Fal
 
 def a_put_of(batch: Batch) -> WaitingPut:
     return WaitingPut(batch, encoded("t", batch), 2)
-
-
-def receipt_of(put: WaitingPut) -> Receipt:
-    assert isinstance(put.outcome, Receipt)
-    return put.outcome
 
 
 def test_puts_on_one_topic_at_one_level_share_a_request() -> None:
@@ -65,26 +59,6 @@ def test_a_joined_batch_has_each_message_with_its_own_key_headers_and_time() -> 
     assert found.event_times_ns == [None, None, None, 7]
 
 
-def test_each_put_gets_its_part_of_the_receipt() -> None:
-    puts = [a_put(b"1"), a_put(b"2", b"3"), a_put(b"4")]
-
-    stored(puts, Receipt("t", "p", 11, 4, 100, "sync", False))
-
-    assert [(r.first_sequence, r.count, r.offset) for r in map(receipt_of, puts)] == [
-        (11, 1, 100),
-        (12, 2, 101),
-        (14, 1, 103),
-    ]
-
-
-def test_without_an_offset_each_part_has_none() -> None:
-    puts = [a_put(b"1"), a_put(b"2")]
-
-    stored(puts, Receipt("t", "p", 11, 2, None, "sync", True))
-
-    assert [receipt_of(put).offset for put in puts] == [None, None]
-
-
 def test_each_put_gets_an_error_of_its_own_with_the_facts_of_the_one_that_came() -> None:
     puts = [a_put(b"1"), a_put(b"2")]
     try:
@@ -102,9 +76,8 @@ def test_each_put_gets_an_error_of_its_own_with_the_facts_of_the_one_that_came()
 
 def test_what_is_settled_stays_so() -> None:
     put = a_put(b"1")
-    stored([put], Receipt("t", "p", 1, 1, 0, "sync", False))
+    failed([put], UsageError("first"))
 
     failed([put], UsageError("later"))
-    stored([put], Receipt("t", "p", 9, 1, 9, "sync", False))
 
-    assert receipt_of(put).first_sequence == 1
+    assert str(put.outcome) == "first"
