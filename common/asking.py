@@ -6,13 +6,13 @@ import secrets
 from collections.abc import Callable
 from typing import TypeVar
 
-from .conversing import Shell
 from .core.answers import AnyReply
 from .core.conversation import Conversation
 from .core.message_base import Request, Role
 from .core.requester import Requester
 from .core.retry import RetryPolicy, Silence, unheard
 from .core.session import ClientSession
+from .transport import Shell
 from .world import REAL, World
 
 T = TypeVar("T")

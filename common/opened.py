@@ -9,12 +9,12 @@ from typing import Any, Generic, NoReturn, Protocol, Self, TypeVar
 from msgspec.structs import replace
 
 from .asking import Asker
-from .conversing import Shell
 from .core.errors import InDoubtError, UsageError
 from .core.message_base import Role
 from .core.recorder import Recorder
 from .gate import Gate, closing
 from .state_file import ClientState, MemoryState, StateFile
+from .transport import Shell
 
 
 class ClientEngine(Protocol):

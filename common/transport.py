@@ -1,10 +1,4 @@
-"""The clients' side of ZeroMQ: REQ sockets, and the real clock. No other client file knows zmq.
-
-A REQ socket that misses its answer never sends again (rule R1): the options that would let it
-(REQ_RELAXED, REQ_CORRELATE) have open defects, libzmq issue 1695. It is closed and replaced; of a
-service at several endpoints it is kept until the request is answered, because a standby begins to
-listen at any time, and the endpoint whose turn it is then may be that of a proxy that hangs.
-"""
+"""What a client has outside its engine: ZeroMQ sockets, the real clock, and the blocking shell."""
 
 from __future__ import annotations
 
@@ -14,13 +8,21 @@ import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any, Final, TypeVar, assert_never
 
 import zmq
 
+from .core.conversation import Conversation, Effect, Exchange, Listen, Pause, Reopen, Save
 from .core.endpoint import endpoints_of
+from .core.errors import InDoubtError, PubSubError
 from .core.keys import SecureEndpoint, keys_of
 from .core.limits import FRAME_BYTES_MAX
+from .core.retry import Clock, Transport
+from .state_file import ClientState, MemoryState
 
+T = TypeVar("T")
+
+LOOK_S: Final = 0.2  # how often a thread that can be stopped looks whether it is
 RECONNECT_MS = 50  # interval of ZeroMQ's connection attempts while no proxy listens
 RECONNECT_MS_MAX = 1_000
 RECONNECT_MS_MAX_OF_SEVERAL = 250  # of a service that a standby may take over
@@ -92,7 +94,14 @@ def use_keys_of(endpoint: str, socket: zmq.Socket[bytes]) -> None:
 
 
 class ReqTransport:
-    """REQ sockets with one request under way. Implements `retry.Transport`; used by one thread."""
+    """REQ sockets with one request under way. Implements `retry.Transport`; used by one thread.
+
+    One that misses its answer never sends again (rule R1): the options that would let it
+    (REQ_RELAXED, REQ_CORRELATE) have open defects, libzmq issue 1695. It is closed and replaced; of
+    a service at several endpoints it is kept until the request is answered, because a standby
+    begins to listen at any time, and the endpoint whose turn it is then may be that of a proxy that
+    hangs.
+    """
 
     def __init__(self, endpoint: str) -> None:
         """Create a socket that connects in the background; without a proxy, requests time out.
@@ -249,3 +258,102 @@ class SystemClock:
 
     now_s = staticmethod(time.monotonic)
     sleep = staticmethod(time.sleep)  # a signal handler that raises ends it early
+
+
+class Shell:
+    """A socket, a clock and a state; for one conversation at a time."""
+
+    def __init__(
+        self, transport: Transport, clock: Clock, state: ClientState | None = None
+    ) -> None:
+        """Put them together; without a state, what is saved ends with the process."""
+        self._transport = transport
+        self._clock = clock
+        self._state = state or MemoryState()
+
+    def run(self, conversation: Conversation[T]) -> T:
+        """Carry out each effect, until the conversation returns.
+
+        Raises:
+            PubSubError: what the conversation raises.
+        """
+        send: Callable[[Any], Effect] = conversation.send
+        transport, step = self._transport, send
+        value: object = None
+        try:
+            while True:
+                try:
+                    effect = step(value)
+                except StopIteration as end:
+                    result: T = end.value
+                    return result
+                step, value = send, None
+                try:
+                    if isinstance(effect, Save):
+                        self._state.write(effect.changes, durable=effect.durable)
+                    elif isinstance(effect, Exchange):
+                        transport.send(effect.frames)
+                        value = transport.receive(effect.timeout_s)
+                        if value is None:
+                            transport.move_on()  # it missed its answer, and must not send (rule R1)
+                    elif isinstance(effect, Pause):
+                        self._clock.sleep(effect.seconds)
+                    elif isinstance(effect, Reopen):
+                        transport.reopen()
+                    elif isinstance(effect, Listen):
+                        effect.link.wait(effect.seconds)
+                    else:
+                        assert_never(effect)
+                except PubSubError as error:
+                    step, value = conversation.throw, error
+        except PubSubError:
+            raise
+        except BaseException:  # an interrupt: as after silence
+            transport.reopen()
+            raise
+        finally:
+            value = None  # an error refers to this frame, and must not be referred to by it
+
+
+class Stoppable:
+    """The transport and the clock of a thread that another one stops.
+
+    Ctrl-C reaches the main thread only, so this one looks every LOOK_S whether it is to stop.
+    """
+
+    def __init__(self, transport: Transport, clock: Clock, is_stopped: Callable[[], bool]) -> None:
+        """Put them together; every method that waits may raise `InDoubtError`."""
+        self._transport, self._clock, self._is_stopped = transport, clock, is_stopped
+        self.move_on, self.reopen, self.now_s = transport.move_on, transport.reopen, clock.now_s
+
+    @property
+    def endpoint(self) -> str:
+        """Whose turn it is."""
+        return self._transport.endpoint
+
+    def go_on(self) -> None:
+        """Raise `InDoubtError` if it is stopped; what is under way is not awaited any longer."""
+        if self._is_stopped():
+            self.reopen()
+            raise InDoubtError("broken off before the proxy has answered")
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        """Send a request."""
+        self.go_on()
+        self._transport.send(frames)
+
+    def receive(self, timeout_s: float) -> Sequence[bytes] | None:
+        """Wait for the answer; None after `timeout_s`."""
+        answer = None
+        while answer is None and timeout_s > 0:
+            self.go_on()
+            answer = self._transport.receive(min(timeout_s, LOOK_S))
+            timeout_s -= LOOK_S
+        return answer
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        while seconds > 0:
+            self.go_on()
+            self._clock.sleep(min(seconds, LOOK_S))
+            seconds -= LOOK_S

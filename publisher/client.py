@@ -10,7 +10,6 @@ from typing import Unpack, overload
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.conversing import Shell, Stoppable
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.arguments import Seconds, checked
 from reliable_pubsub.common.core.batch import Batch, EventTimeNs
@@ -23,6 +22,7 @@ from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.steps import DELIVERED_S, Wait
 from reliable_pubsub.common.gate import Shared, gated, gated_after_close, sharing
 from reliable_pubsub.common.opened import BlockingClient
+from reliable_pubsub.common.transport import Shell, Stoppable
 from reliable_pubsub.common.world import REAL, World
 
 from .core.delivery import AcknowledgedBy, DeliveryS, DeliveryWait, check_wait

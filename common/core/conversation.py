@@ -1,7 +1,7 @@
 """A call of a client as a conversation: a generator that yields what is to be done outside. Pure.
 
 An engine decides: it yields an effect, and is sent its result. A shell has the socket, the clock
-and the state: the one in `common/conversing.py` blocks, one for asyncio awaits the same effects.
+and the state: the one in `common/transport.py` blocks, one for asyncio awaits the same effects.
 An error of this package that an effect raises is thrown into the conversation.
 
 Any other exception leaves the conversation where it is (decision 0024). When such a conversation is

@@ -7,10 +7,10 @@ from typing import TypeVar
 
 import pytest
 
-from reliable_pubsub.common.conversing import Shell
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.errors import MalformedError
+from reliable_pubsub.common.transport import Shell
 from reliable_pubsub.publisher.core.qos0_puts import (
     ASK_AGAIN_S,
     LOOK_AGAIN_S,

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from reliable_pubsub.common.asking import Asker
-from reliable_pubsub.common.conversing import Shell
 from reliable_pubsub.common.core.answers import AnyReply, Busy, Full, Malformed, PutAck
 from reliable_pubsub.common.core.errors import MalformedError, ProxyUnreachableError, TryLaterError
 from reliable_pubsub.common.core.message_base import Reply
 from reliable_pubsub.common.core.requester import Requester
 from reliable_pubsub.common.core.retry import RetryPolicy, poll_pause_s
 from reliable_pubsub.common.core.wire import encode
+from reliable_pubsub.common.transport import Shell
 from tests.fakes import FakeClock, FakeTransport, a_hello, a_put, a_world, put_body
 
 REQUEST = a_put(1, request=7)

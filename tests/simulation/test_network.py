@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from reliable_pubsub.common.conversing import Shell
 from reliable_pubsub.common.core.answers import HelloAck
 from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.common.core.requester import Requester
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.wire import encode
+from reliable_pubsub.common.transport import Shell
 from reliable_pubsub.relay.core.messages import DIGEST_BYTES, Interest
 from simulator.network import Network, Reply, SimulatedClock, SimulatedTransport
 from simulator.swarm import Faults
