@@ -33,7 +33,7 @@ from reliable_pubsub.common.core.answers import (
     SubAck,
     UnsubAck,
 )
-from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
+from reliable_pubsub.common.core.batch import Batch, crc32
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX
 from reliable_pubsub.common.core.message_base import Start
 from reliable_pubsub.common.core.requests import (
@@ -46,7 +46,7 @@ from reliable_pubsub.common.core.requests import (
     Sub,
     Unsub,
 )
-from reliable_pubsub.common.core.wire import decode_reply, encode
+from reliable_pubsub.common.core.wire import decode_reply, encode, encode_batch
 
 from .attacks import Scene
 from .board import HONEST_TOPIC, IDLE, Board

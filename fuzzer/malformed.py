@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
+from reliable_pubsub.common.core.batch import Batch, crc32
 from reliable_pubsub.common.core.limits import BODY_BYTES_MAX, FRAME_BYTES_MAX, HEADER_BYTES_MAX
 from reliable_pubsub.common.core.requests import Put
-from reliable_pubsub.common.core.wire import PROTOCOL, encode
+from reliable_pubsub.common.core.wire import PROTOCOL, encode, encode_batch
 
 BODY = encode_batch(Batch([b"hostile"]))
 _STATUS_FIELDS = {"verb": "STATUS", "client": "stranger", "epoch": 0, "request": 1}

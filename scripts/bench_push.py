@@ -13,8 +13,9 @@ from typing import Any
 import click
 import zmq
 
-from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
+from reliable_pubsub.common.core.batch import Batch, crc32
 from reliable_pubsub.common.core.message_base import BatchHeader
+from reliable_pubsub.common.core.wire import encode_batch
 from reliable_pubsub.lab.child_process import ANY_PORT, ChildProcess
 from reliable_pubsub.lab.link import LinkTo
 from reliable_pubsub.relay.above import NodeAbove

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
+from reliable_pubsub.common.core.batch import Batch, crc32
+from reliable_pubsub.common.core.wire import encode_batch
 from reliable_pubsub.proxy import store as store_module
 from reliable_pubsub.proxy.check import check_store
 from reliable_pubsub.proxy.core.records import (

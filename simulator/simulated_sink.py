@@ -12,10 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from reliable_pubsub.common.core.batch import Batch, decode_batch
+from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.common.core.errors import InDoubtError
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.core.transaction_messages import Part
+from reliable_pubsub.common.core.wire import decode_batch
 from reliable_pubsub.common.world import World
 from reliable_pubsub.proxy.core.records import Appended
 from reliable_pubsub.publisher.core.outbox import Encoded, encoded

@@ -1,8 +1,4 @@
-"""The batch: 1..N messages of one publisher for one topic, encoded once, opaque to the proxy.
-
-Columnar msgpack: `[payloads, keys, headers, event_times_ns]`, a column that no message uses is
-nil. One pass in C encodes or decodes a whole column, which is where the speed comes from.
-"""
+"""The batch: 1..N messages of one publisher for one topic, encoded once, opaque to the proxy."""
 
 from __future__ import annotations
 
@@ -12,11 +8,9 @@ from itertools import count as numbers_from
 from itertools import islice, repeat
 from typing import Annotated, Any, Final, Protocol, TypeVar
 
-import msgspec
 from msgspec import Meta, Struct
 
-from .errors import MalformedError, TooLargeError, UsageError
-from .limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX, PAYLOAD_BYTES_MAX, REPLY_BATCHES_MAX
+from .limits import PAYLOAD_BYTES_MAX, REPLY_BATCHES_MAX
 from .names import message_id
 from .payload import decoded
 
@@ -38,6 +32,11 @@ EventTimeNs = Annotated[int, Meta(ge=EVENT_TIME_NS_MIN, le=EVENT_TIME_NS_MAX)]
 
 
 _Value = TypeVar("_Value")
+
+
+def fits_event_time(time_ns: int) -> bool:
+    """Whether a time fits in 64 bits; other client implementations may put larger ones."""
+    return EVENT_TIME_NS_MIN <= time_ns <= EVENT_TIME_NS_MAX
 
 
 class Batch(Struct, frozen=True, array_like=True):
@@ -160,107 +159,6 @@ def whole_batches(
         messages += end - max(place.base, offset)
         if messages >= messages_max or number == REPLY_BATCHES_MAX:
             return
-
-
-_encoder = msgspec.msgpack.Encoder()
-_BYTES = frozenset({bytes, bytearray, memoryview})
-_decoder = msgspec.msgpack.Decoder(Batch)
-
-
-def encode_batch(batch: Batch, *, are_bytes: bool = False) -> bytes:
-    """Encode a batch.
-
-    Args:
-        are_bytes: the payloads were looked at, and each is bytes.
-
-    Raises:
-        TooLargeError: more than 65,536 messages, or more than 1 MiB encoded.
-        UsageError: there is no message, or a column has an invalid value or another length.
-    """
-    count = len(batch.payloads)
-    if not count:
-        raise UsageError("there is nothing to put: a batch holds at least one message")
-    if count > BATCH_MESSAGES_MAX:
-        raise TooLargeError(
-            what="messages in a batch",
-            size=count,
-            size_max=BATCH_MESSAGES_MAX,
-            advice="split it",
-        )
-    if not are_bytes and not _BYTES.issuperset(map(type, batch.payloads)):
-        raise UsageError("a payload is bytes; encode text first, for example text.encode()")
-    is_plain = batch.keys is None and batch.headers is None and batch.event_times_ns is None
-    if not is_plain:
-        _check_lengths(batch)
-        _check_event_times(batch.event_times_ns or ())
-    try:
-        body = _encoder.encode(batch)
-    except (TypeError, OverflowError, UnicodeEncodeError) as error:
-        raise UsageError(f"keys, headers or event times: {error}") from error
-    if not is_plain:
-        try:
-            decode_batch(body, count)  # invalid columns would make the batch unreadable
-        except MalformedError as error:
-            raise UsageError(f"keys, headers or event times: {error}") from error
-    if len(body) > BODY_BYTES_MAX:
-        raise TooLargeError(
-            what="encoded batch in bytes",
-            size=len(body),
-            size_max=BODY_BYTES_MAX,
-            advice="send fewer or smaller messages at once",
-        )
-    return body
-
-
-def _check_lengths(batch: Batch) -> None:
-    """Refuse columns that are shorter or longer than the payloads.
-
-    Raises:
-        UsageError: names the first wrong column.
-    """
-    for name in ("keys", "headers", "event_times_ns"):
-        column, count = getattr(batch, name), len(batch.payloads)
-        if column is not None and len(column) != count:
-            entries = "1 entry" if len(column) == 1 else f"{len(column):,} entries"
-            raise UsageError(
-                f"{name} has {entries}, payloads {count:,}: give one for each, or None. Nothing "
-                "was sent"
-            )
-
-
-def _check_event_times(times: Sequence[int | None]) -> None:
-    """Refuse times that do not fit in 64 bits, which some readers need.
-
-    Raises:
-        UsageError: names the first wrong time.
-    """
-    for time_ns in times:
-        if time_ns is not None and (type(time_ns) is not int or not fits_event_time(time_ns)):
-            raise UsageError(
-                f"event_time_ns is {repr(time_ns)[:40]}, allowed are whole nanoseconds since 1970 "
-                f"from {EVENT_TIME_NS_MIN} to {EVENT_TIME_NS_MAX} (the years 1677 to 2262)"
-            )
-
-
-def fits_event_time(time_ns: int) -> bool:
-    """Whether a time fits in 64 bits; other client implementations may put larger ones."""
-    return EVENT_TIME_NS_MIN <= time_ns <= EVENT_TIME_NS_MAX
-
-
-def decode_batch(body: bytes | memoryview, count: int) -> Batch:
-    """Decode a batch whose header promised `count` messages.
-
-    Raises:
-        MalformedError: the bytes are not a batch, or a column has another length.
-    """
-    try:
-        batch = _decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedError(f"body is not a batch: {error}") from error
-    for column in (batch.payloads, batch.keys, batch.headers, batch.event_times_ns):
-        if column is not None and len(column) != count:
-            raise MalformedError(f"batch has a column of {len(column)}, its header says {count}")
-    return batch
 
 
 crc32: Callable[[bytes | memoryview], int] = zlib.crc32  # of a body; IEEE 802.3

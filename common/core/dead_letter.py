@@ -11,9 +11,10 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from .batch import Batch, Message, encode_batch, fits_event_time
+from .batch import Batch, Message, fits_event_time
 from .errors import InvalidNameError, TooLargeError, UsageError
 from .limits import DELIVERIES_MAX, REASON_CHARS_MAX, TOPIC_BYTES_MAX
+from .wire import encode_batch
 
 MaxDeliveries = Annotated[int, Meta(ge=1, le=DELIVERIES_MAX)]
 

@@ -1,6 +1,8 @@
-"""Bytes to messages and back: the only file that knows the frames.
+"""Bytes to messages and batches, and back: the only file that knows the frames.
 
-Requests and replies are `RPS1` | header | body, the body only where the message has one.
+Requests and replies are `RPS1` | header | body, the body only where the message has one. The body
+of a PUT is a batch: columnar msgpack, `[payloads, keys, headers, event_times_ns]`. One pass in C
+encodes or decodes a whole column, which is where the speed comes from.
 Decoding returns a value or raises `MalformedError`, nothing else, whatever the bytes are.
 """
 
@@ -12,10 +14,10 @@ from typing import Final
 import msgspec
 
 from .answers import AnyReply, MessageBatches
-from .batch import crc32
-from .errors import MalformedError
+from .batch import EVENT_TIME_NS_MAX, EVENT_TIME_NS_MIN, Batch, crc32, fits_event_time
+from .errors import MalformedError, TooLargeError, UsageError
 from .group_messages import Settle, Take, Taken
-from .limits import BODY_BYTES_MAX, FRAMES_MAX, HEADER_BYTES_MAX
+from .limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX, FRAMES_MAX, HEADER_BYTES_MAX
 from .message_base import Reply, Request
 from .names import topic_fits
 from .pattern_messages import Fetch, Fetched, Match
@@ -29,10 +31,12 @@ _CHECKED: Final = (Sub, History, Commit, Take, Settle, Match)
 _OF_SEVERAL: Final = (Hello, Fetch)
 _WITH_BODY: Final = (Put, Stage, Dead)
 _ANSWERS_WITH_BODY: Final = (MessageBatches, Taken, Fetched)
+_BYTES: Final = frozenset({bytes, bytearray, memoryview})
 
 _encoder = msgspec.msgpack.Encoder()
 _requests: msgspec.msgpack.Decoder[AnyRequest] = msgspec.msgpack.Decoder(AnyRequest)
 _replies: msgspec.msgpack.Decoder[AnyReply] = msgspec.msgpack.Decoder(AnyReply)
+_batches = msgspec.msgpack.Decoder(Batch)
 
 
 def encode(message: Request | Reply, body: bytes | None = None) -> list[bytes]:
@@ -122,3 +126,97 @@ def _split(frames: Sequence[bytes]) -> tuple[bytes, bytes | None]:
     if len(frames) == 3 and len(frames[2]) > BODY_BYTES_MAX:
         raise MalformedError(f"body of {len(frames[2])} bytes, at most {BODY_BYTES_MAX}")
     return frames[1], frames[2] if len(frames) == 3 else None
+
+
+# Bodies.
+
+
+def encode_batch(batch: Batch, *, are_bytes: bool = False) -> bytes:
+    """Encode a batch.
+
+    Args:
+        are_bytes: the payloads were looked at, and each is bytes.
+
+    Raises:
+        TooLargeError: more than 65,536 messages, or more than 1 MiB encoded.
+        UsageError: there is no message, or a column has an invalid value or another length.
+    """
+    count = len(batch.payloads)
+    if not count:
+        raise UsageError("there is nothing to put: a batch holds at least one message")
+    if count > BATCH_MESSAGES_MAX:
+        raise TooLargeError(
+            what="messages in a batch",
+            size=count,
+            size_max=BATCH_MESSAGES_MAX,
+            advice="split it",
+        )
+    if not are_bytes and not _BYTES.issuperset(map(type, batch.payloads)):
+        raise UsageError("a payload is bytes; encode text first, for example text.encode()")
+    is_plain = batch.keys is None and batch.headers is None and batch.event_times_ns is None
+    if not is_plain:
+        _check_lengths(batch)
+        _check_event_times(batch.event_times_ns or ())
+    try:
+        body = _encoder.encode(batch)
+    except (TypeError, OverflowError, UnicodeEncodeError) as error:
+        raise UsageError(f"keys, headers or event times: {error}") from error
+    if not is_plain:
+        try:
+            decode_batch(body, count)  # invalid columns would make the batch unreadable
+        except MalformedError as error:
+            raise UsageError(f"keys, headers or event times: {error}") from error
+    if len(body) > BODY_BYTES_MAX:
+        raise TooLargeError(
+            what="encoded batch in bytes",
+            size=len(body),
+            size_max=BODY_BYTES_MAX,
+            advice="send fewer or smaller messages at once",
+        )
+    return body
+
+
+def _check_lengths(batch: Batch) -> None:
+    """Refuse columns that are shorter or longer than the payloads.
+
+    Raises:
+        UsageError: names the first wrong column.
+    """
+    for name in ("keys", "headers", "event_times_ns"):
+        column, count = getattr(batch, name), len(batch.payloads)
+        if column is not None and len(column) != count:
+            entries = "1 entry" if len(column) == 1 else f"{len(column):,} entries"
+            raise UsageError(
+                f"{name} has {entries}, payloads {count:,}: give one for each, or None. Nothing "
+                "was sent"
+            )
+
+
+def _check_event_times(times: Sequence[int | None]) -> None:
+    """Refuse times that do not fit in 64 bits, which some readers need.
+
+    Raises:
+        UsageError: names the first wrong time.
+    """
+    for time_ns in times:
+        if time_ns is not None and (type(time_ns) is not int or not fits_event_time(time_ns)):
+            raise UsageError(
+                f"event_time_ns is {repr(time_ns)[:40]}, allowed are whole nanoseconds since 1970 "
+                f"from {EVENT_TIME_NS_MIN} to {EVENT_TIME_NS_MAX} (the years 1677 to 2262)"
+            )
+
+
+def decode_batch(body: bytes | memoryview, count: int) -> Batch:
+    """Decode a batch whose header promised `count` messages.
+
+    Raises:
+        MalformedError: the bytes are not a batch, or a column has another length.
+    """
+    try:
+        batch = _batches.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedError(f"body is not a batch: {error}") from error
+    for column in (batch.payloads, batch.keys, batch.headers, batch.event_times_ns):
+        if column is not None and len(column) != count:
+            raise MalformedError(f"batch has a column of {len(column)}, its header says {count}")
+    return batch

@@ -8,12 +8,13 @@ proxy has it: so the letter is made here, as it is of a message that was deliver
 from __future__ import annotations
 
 from reliable_pubsub.common.core.answers import DeadAck, Stale
-from reliable_pubsub.common.core.batch import Message, crc32, decode_batch, messages_of
+from reliable_pubsub.common.core.batch import Message, crc32, messages_of
 from reliable_pubsub.common.core.dead_letter import dead_letter, dead_topic
 from reliable_pubsub.common.core.errors import MalformedError, UsageError
 from reliable_pubsub.common.core.group_messages import Settle, Take
 from reliable_pubsub.common.core.requests import Dead, Put
 from reliable_pubsub.common.core.transaction_messages import Stage
+from reliable_pubsub.common.core.wire import decode_batch
 
 from .appending import next_batch, topic_for
 from .changed_log import not_this_log

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from reliable_pubsub.common.core.batch import decode_batch
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.limits import BODY_BYTES_MAX, REPLY_BATCHES_MAX
+from reliable_pubsub.common.core.wire import decode_batch
 
 from .records import Appended
 from .storage import LogReader

@@ -11,10 +11,11 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from reliable_pubsub.common.core import journal
-from reliable_pubsub.common.core.batch import crc32, decode_batch
+from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.journal import Seen
 from reliable_pubsub.common.core.recorder import Recorder
+from reliable_pubsub.common.core.wire import decode_batch
 
 from .administration import client_of, topic_of
 from .group_state import subscription_of_group

@@ -23,7 +23,7 @@ from reliable_pubsub.common.core.answers import (
     Limit,
     PutAck,
 )
-from reliable_pubsub.common.core.batch import crc32, decode_batch
+from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.conversation import Conversation, Save
 from reliable_pubsub.common.core.errors import (
     ConflictError,
@@ -37,6 +37,7 @@ from reliable_pubsub.common.core.recorder import Call, Recorder
 from reliable_pubsub.common.core.requests import Put
 from reliable_pubsub.common.core.session import SESSIONS_BEGUN_MAX, forgets_again
 from reliable_pubsub.common.core.transaction_messages import Abort, CommitAck
+from reliable_pubsub.common.core.wire import decode_batch
 
 from .lower_qos_puts import LowerQoSPuts
 from .outbox import Encoded, Numbered, Outbox, Pending

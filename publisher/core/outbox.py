@@ -16,9 +16,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.answers import TopicPosition
-from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
+from reliable_pubsub.common.core.batch import Batch, crc32
 from reliable_pubsub.common.core.errors import LogChangedError
 from reliable_pubsub.common.core.transaction_messages import TopicReceipt
+from reliable_pubsub.common.core.wire import encode_batch
 
 from .receipt import Receipt
 from .repeating import TRANSACTIONS, Repeats

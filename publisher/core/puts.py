@@ -22,7 +22,6 @@ from reliable_pubsub.common.core.batch import (
     Batch,
     EventTimeNs,
     crc32,
-    encode_batch,
     message_bytes,
 )
 from reliable_pubsub.common.core.dead_letter import check_put_on
@@ -40,6 +39,7 @@ from reliable_pubsub.common.core.payload import (
 )
 from reliable_pubsub.common.core.payload import encoded as encoded_payload
 from reliable_pubsub.common.core.steps import Wait
+from reliable_pubsub.common.core.wire import encode_batch
 
 from .delivery import AcknowledgedBy, DeliveryS
 from .outbox import Encoded, encoded

@@ -19,7 +19,6 @@ from reliable_pubsub.common.core.batch import (
     Batch,
     EventTimeNs,
     column,
-    encode_batch,
     message_bytes,
 )
 from reliable_pubsub.common.core.conversation import Conversation
@@ -40,6 +39,7 @@ from reliable_pubsub.common.core.transaction_messages import (
     Stage,
     StageAck,
 )
+from reliable_pubsub.common.core.wire import encode_batch
 
 from .outbox import Encoded, Pending, encoded
 from .puts import AnyCodec, Payloads

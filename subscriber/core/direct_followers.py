@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from reliable_pubsub.common.core.batch import Batch, Message, crc32, decode_batch, messages_of
+from reliable_pubsub.common.core.batch import Batch, Message, crc32, messages_of
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.message_base import BatchHeader
+from reliable_pubsub.common.core.wire import decode_batch
 
 
 class StoredBatch(Struct, frozen=True):

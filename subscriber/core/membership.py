@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.answers import SubAck
-from reliable_pubsub.common.core.batch import Message, decode_batch
+from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import (
     LeaseLostError,
     MalformedError,
@@ -24,6 +24,7 @@ from reliable_pubsub.common.core.errors import (
 from reliable_pubsub.common.core.group_messages import How, Outcome, Settle, Stretch, Take, Taken
 from reliable_pubsub.common.core.limits import GROUP_OUTCOMES_MAX
 from reliable_pubsub.common.core.message_base import GroupTerms, Start
+from reliable_pubsub.common.core.wire import decode_batch
 
 from .direct_followers import StoredBatch
 from .pace import Pace

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.batch import Message, decode_batch
+from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.dead_letter import dead_letter
 from reliable_pubsub.common.core.errors import (
     DeadLetterRefusedError,
@@ -23,6 +23,7 @@ from reliable_pubsub.common.core.limits import BODY_BYTES_MAX, PAYLOAD_BYTES_MAX
 from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.steps import SubscriberStep
+from reliable_pubsub.common.core.wire import decode_batch
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
 from reliable_pubsub.subscriber.output import Shown

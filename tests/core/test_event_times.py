@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from reliable_pubsub.common.core.batch import Batch, Message, decode_batch, encode_batch
+from reliable_pubsub.common.core.batch import Batch, Message
 from reliable_pubsub.common.core.dead_letter import dead_letter
 from reliable_pubsub.common.core.errors import UsageError
+from reliable_pubsub.common.core.wire import decode_batch, encode_batch
 from reliable_pubsub.publisher.client import Publisher
 from tests.fakes import Disk, FakeClock, Link, MemoryProxy, a_world
 

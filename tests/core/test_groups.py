@@ -16,7 +16,7 @@ from reliable_pubsub.common.core.answers import (
     SubAck,
     UnsubAck,
 )
-from reliable_pubsub.common.core.batch import Batch, crc32, decode_batch, encode_batch
+from reliable_pubsub.common.core.batch import Batch, crc32
 from reliable_pubsub.common.core.dead_letter import DELIVERIES, REASON
 from reliable_pubsub.common.core.group_messages import (
     Outcome,
@@ -30,7 +30,7 @@ from reliable_pubsub.common.core.limits import GROUP_WINDOW_MAX, MIB
 from reliable_pubsub.common.core.message_base import GroupTerms, Start, Terms
 from reliable_pubsub.common.core.requests import Sub, Unsub
 from reliable_pubsub.common.core.status import Status, StatusReport
-from reliable_pubsub.common.core.wire import decode_request, encode
+from reliable_pubsub.common.core.wire import decode_batch, decode_request, encode, encode_batch
 from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.topic_log import Retention
 from tests.fakes import MemoryProxy, a_broker, a_hello, a_put, an_action

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.answers import HelloAck, MessageBatches, TopicPosition
-from reliable_pubsub.common.core.batch import Batch, decode_batch, encode_batch
+from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.common.core.errors import (
     InvalidNameError,
     MalformedError,
@@ -36,7 +36,7 @@ from reliable_pubsub.common.core.status import (
     SubscriptionStatus,
     TopicStatus,
 )
-from reliable_pubsub.common.core.wire import decode_reply, encode
+from reliable_pubsub.common.core.wire import decode_batch, decode_reply, encode, encode_batch
 
 HUGE = 2**63 - 1
 ID = "x" * CLIENT_ID_CHARS_MAX

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from reliable_pubsub.common.core.batch import Batch, decode_batch
+from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.common.core.errors import ProxyUnreachableError, UsageError
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX
+from reliable_pubsub.common.core.wire import decode_batch
 from reliable_pubsub.publisher.core.outbox import encoded
 from reliable_pubsub.publisher.core.puts import WaitingPut, failed, fitting, joined
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reliable_pubsub.common.core.batch import ENTRY_BYTES, NO_OFFSET, Batch, crc32, encode_batch
+from reliable_pubsub.common.core.batch import ENTRY_BYTES, NO_OFFSET, Batch, crc32
 from reliable_pubsub.common.core.limits import MIB
 from reliable_pubsub.common.core.message_base import BatchHeader
+from reliable_pubsub.common.core.wire import encode_batch
 from reliable_pubsub.proxy.core.qos0_ring import Rings
 from reliable_pubsub.relay.core.push import PushedUnstored, UnstoredFrames
 from reliable_pubsub.subscriber.core.qos0_queue import QUEUE_BYTES_MAX, QoS0Queue

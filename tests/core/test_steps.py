@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from reliable_pubsub.common.core.batch import Batch, encode_batch
+from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX
 from reliable_pubsub.common.core.message_base import Start
@@ -33,6 +33,7 @@ from reliable_pubsub.common.core.steps import (
     publisher_chunks,
     subscriber_after,
 )
+from reliable_pubsub.common.core.wire import encode_batch
 from reliable_pubsub.common.yaml_file import load_yaml, parse_yaml, parse_yaml_bytes
 
 CONFIGS = Path(__file__).parents[2] / "configs"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reliable_pubsub.common.core.answers import AnyReply
-from reliable_pubsub.common.core.batch import Batch, encode_batch
+from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.errors import (
     ConflictError,
@@ -21,6 +21,7 @@ from reliable_pubsub.common.core.limits import MIB
 from reliable_pubsub.common.core.message_base import Request
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.transaction_messages import CommitAck
+from reliable_pubsub.common.core.wire import encode_batch
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.publisher.core import transaction as of_publisher
 from tests.fakes import Disk, Link, MemoryProxy, a_body, a_world

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import zmq
 
-from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
+from reliable_pubsub.common.core.batch import Batch, crc32
 from reliable_pubsub.common.core.message_base import BatchHeader
-from reliable_pubsub.common.core.wire import encode
+from reliable_pubsub.common.core.wire import encode, encode_batch
 from reliable_pubsub.lab.link import LinkTo as LinkTo
 from reliable_pubsub.relay.above import NodeAbove
 from reliable_pubsub.relay.core.pattern import Pattern

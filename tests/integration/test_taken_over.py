@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from reliable_pubsub import InUseError, Publisher, PubSubError, Subscriber, UsageError
-from reliable_pubsub.common.core.batch import decode_batch
+from reliable_pubsub.common.core.wire import decode_batch
 from tests.fakes import Link, MemoryProxy, a_world
 
 from .harness import PATIENCE_S

@@ -7,8 +7,9 @@ from contextlib import suppress
 
 import pytest
 
-from reliable_pubsub.common.core.batch import Batch, decode_batch
+from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.common.core.errors import ConflictError, LimitError
+from reliable_pubsub.common.core.wire import decode_batch
 from reliable_pubsub.pipeline import batch_parts
 from reliable_pubsub.pipeline.batch_parts import PartWriter
 from reliable_pubsub.publisher.core.outbox import Encoded, encoded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from reliable_pubsub.common.core.batch import Batch, decode_batch
+from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.common.core.errors import (
     InDoubtError,
     InvalidNameError,
@@ -16,6 +16,7 @@ from reliable_pubsub.common.core.errors import (
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.settings import PUBLISHER_ENDPOINT
 from reliable_pubsub.common.core.transaction_messages import Part
+from reliable_pubsub.common.core.wire import decode_batch
 from reliable_pubsub.pipeline.core.outgoing import BATCH_BYTES, OutgoingRows
 from reliable_pubsub.pipeline.core.sink_options import (
     SINK_OPTIONS,

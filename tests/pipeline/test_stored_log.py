@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from reliable_pubsub.common.core.batch import decode_batch
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.common.core.wire import decode_batch
 from reliable_pubsub.pipeline.archive_tasks import StageRange, stage_range
 from reliable_pubsub.pipeline.core.places import check_store
 from reliable_pubsub.pipeline.core.planning import MessageRange

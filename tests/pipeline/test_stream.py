@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from reliable_pubsub.common.core.answers import PutAck
-from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
+from reliable_pubsub.common.core.batch import Batch, crc32
 from reliable_pubsub.common.core.errors import ProxyUnreachableError, UsageError
+from reliable_pubsub.common.core.wire import encode_batch
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.pipeline.core.loss import DataLossError
 from reliable_pubsub.pipeline.core.options import SourceOptions, parse_options

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Struct, inspect
 
 from reliable_pubsub.common.core.answers import AnyReply, MessageBatches
-from reliable_pubsub.common.core.batch import Batch, crc32, decode_batch, encode_batch
+from reliable_pubsub.common.core.batch import Batch, crc32
 from reliable_pubsub.common.core.errors import MalformedError, TooLargeError, UsageError
 from reliable_pubsub.common.core.group_messages import Outcome, Settle, Take, Taken
 from reliable_pubsub.common.core.message_base import BatchHeader, Start
@@ -25,9 +25,11 @@ from reliable_pubsub.common.core.pattern_messages import Fetched, FetchedTopic, 
 from reliable_pubsub.common.core.requests import AnyRequest, Dead, History, Put, Sub
 from reliable_pubsub.common.core.transaction_messages import Commit, Stage
 from reliable_pubsub.common.core.wire import (
+    decode_batch,
     decode_reply,
     decode_request,
     encode,
+    encode_batch,
 )
 
 from .vectors import ANSWERS, BATCHES, BODY, REQUESTS

@@ -14,13 +14,15 @@ import pytest
 from msgspec import Struct
 
 from reliable_pubsub.common.core.answers import AnyReply
-from reliable_pubsub.common.core.batch import Batch, decode_batch, encode_batch
+from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.requests import AnyRequest
 from reliable_pubsub.common.core.wire import (
+    decode_batch,
     decode_reply,
     decode_request,
     encode,
+    encode_batch,
 )
 from reliable_pubsub.relay.core.interest_link import digest_of
 from reliable_pubsub.relay.core.messages import AnyInterestReply, Interest, Node

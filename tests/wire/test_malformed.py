@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reliable_pubsub.common.core.answers import MessageBatches, PutAck
-from reliable_pubsub.common.core.batch import Batch, crc32, decode_batch
+from reliable_pubsub.common.core.batch import Batch, crc32
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.limits import (
     BATCH_MESSAGES_MAX,
@@ -29,6 +29,7 @@ from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.requests import Dead, Put
 from reliable_pubsub.common.core.transaction_messages import Stage
 from reliable_pubsub.common.core.wire import (
+    decode_batch,
     decode_reply,
     decode_request,
     encode,
