@@ -35,8 +35,10 @@ class _AskedGroupTerms(GroupTerms, frozen=True, kw_only=True, forbid_unknown_fie
 _map = msgspec.msgpack.Decoder(dict[str, Any])
 _fields = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 _array = msgspec.msgpack.Decoder(list[msgspec.Raw])
-_asked_terms = msgspec.msgpack.Decoder(_AskedTerms)
-_asked_group_terms = msgspec.msgpack.Decoder(_AskedGroupTerms)
+_asked: Final[Mapping[str, msgspec.msgpack.Decoder[Any]]] = {
+    "terms": msgspec.msgpack.Decoder(_AskedTerms),
+    "group_terms": msgspec.msgpack.Decoder(_AskedGroupTerms),
+}
 
 
 def check_keys(header: bytes | memoryview) -> None:
@@ -109,15 +111,16 @@ def _check_outcomes(request: Take | Settle) -> None:
 
 
 def _check_terms(fields: Fields) -> None:
-    raw = fields.get("terms")
-    if raw is None:
-        return
-    terms = memoryview(raw)
-    try:
-        _asked_terms.decode(terms)
-    except msgspec.MsgspecError as error:
-        raise MalformedError(f"$.terms: {error}") from error
-    check_keys(terms)
+    """Check that the terms of a subscriber, or of a group, have known fields, each once."""
+    for name, decoder in _asked.items():
+        if name not in fields:
+            continue
+        terms = memoryview(fields[name])
+        try:
+            decoder.decode(terms)
+        except msgspec.MsgspecError as error:
+            raise MalformedError(f"$.{name}: {error}") from error
+        check_keys(terms)
 
 
 def _check_start(start: Start, fields: Fields) -> None:

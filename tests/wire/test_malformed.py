@@ -242,16 +242,21 @@ class TestARequest:
         assert "twice" in refusal([b"RPS1", size + again])
 
     @pytest.mark.parametrize(
-        ("terms", "why"),
+        ("name", "terms", "why"),
         [
-            (b"\x81\xa5color\x01", "color"),
-            (b"\x82\xa3qos\x02\xa3qos\x01", "twice"),
-            (b"\x81\xa3qos\x07", "7"),
+            ("terms", b"\x81\xa5color\x01", "color"),
+            ("terms", b"\x82\xa3qos\x02\xa3qos\x01", "twice"),
+            ("terms", b"\x81\xa3qos\x07", "7"),
+            ("group_terms", b"\x81\xa5color\x01", "color"),
+            ("group_terms", b"\x82\xa8lease_ms\x02\xa8lease_ms\x01", "twice"),
+            ("group_terms", b"\x81\xa8lease_ms\x00", ">= 1"),
         ],
     )
-    def test_says_nothing_in_its_terms_that_nobody_honours(self, terms: bytes, why: str) -> None:
+    def test_says_in_its_terms_what_the_proxy_knows_each_once(
+        self, name: str, terms: bytes, why: str
+    ) -> None:
         head = a_header("SUB", topic="t", control=1)[1]
-        head = bytes([head[0] + 1]) + head[1:] + msgspec.msgpack.encode("terms") + terms
+        head = bytes([head[0] + 1]) + head[1:] + msgspec.msgpack.encode(name) + terms
 
         assert why in refusal([b"RPS1", head])
 
