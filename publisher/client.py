@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.arguments import Seconds, checked
 from reliable_pubsub.common.core.batch import Batch, EventTimeNs
-from reliable_pubsub.common.core.dead_letter import check_put_on
 from reliable_pubsub.common.core.message_base import Count, QoS
 from reliable_pubsub.common.core.names import TopicName
 from reliable_pubsub.common.core.pattern import Topics
@@ -376,7 +375,6 @@ class Publisher(BlockingClient[PublisherEngine]):
     def _put_from_stream(self, life: int, outside: Stoppable, topic: str, batch: Batch) -> Receipt:
         self._gate.check_life(life, "this stream")
         outside.go_on()  # else it would be numbered, and not sent
-        check_put_on(topic)
         put = WaitingPut(batch, encoded(topic, batch), 2, is_alone=True)
         return Shell(outside, outside, self._opened.state).run(self._engine.put(put))
 

@@ -11,7 +11,6 @@ from typing import Final, Protocol
 
 import msgspec
 
-from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.answers import AnyReply, StageLost
 from reliable_pubsub.common.core.arguments import checked
 from reliable_pubsub.common.core.batch import (
@@ -22,7 +21,6 @@ from reliable_pubsub.common.core.batch import (
     message_bytes,
 )
 from reliable_pubsub.common.core.conversation import Conversation
-from reliable_pubsub.common.core.dead_letter import check_put_on
 from reliable_pubsub.common.core.errors import TooLargeError, UsageError
 from reliable_pubsub.common.core.limits import (
     BATCH_MESSAGES_MAX,
@@ -42,7 +40,7 @@ from reliable_pubsub.common.core.transaction_messages import (
 from reliable_pubsub.common.core.wire import encode_batch
 
 from .outbox import Encoded, Pending, encoded
-from .puts import AnyCodec, Payloads
+from .puts import AnyCodec, Payloads, topic_to_put_on
 from .receipt import Receipt
 from .session import PublisherSession
 
@@ -100,11 +98,9 @@ class Transaction:
                 f"without: nothing was added. Use `{self._block} publisher.transaction() as both:`"
             )
         self._check_whole()
-        topic = names.exact(topic)
-        if topic not in self._rows:
-            check_put_on(topic)
-            if len(self._rows) == TRANSACTION_TOPICS_MAX:
-                raise _too_large("topics of a transaction", len(self._rows) + 1)
+        topic = topic_to_put_on(topic)
+        if topic not in self._rows and len(self._rows) == TRANSACTION_TOPICS_MAX:
+            raise _too_large("topics of a transaction", len(self._rows) + 1)
         row = (plain, key, headers, event_time_ns)
         encode_batch(_batch([row]))  # raises here if the message cannot be encoded
         size = message_bytes(*row)
