@@ -21,25 +21,20 @@ from reliable_pubsub.proxy.core.records import (
 )
 from reliable_pubsub.proxy.core.state import State
 
+from .faulty_parts import before_durable, with_decision, with_request
 from .simulated_store import SimulatedStore
 from .simulation import Variant
 
 
-def acknowledge_at_once(state: State, request: Admin, body: bytes, now_ns: int) -> Decision:
-    """The operator hears that it is done before it is durable."""
-    return replace(admin(state, request, body, now_ns), visible_at=0)
-
-
-def do_each_copy(state: State, request: Admin, body: bytes, now_ns: int) -> Decision:
+def as_a_new_one(state: State, request: Admin) -> Admin:
     """A copy of an action is done again, under the next number."""
     if request.number:
-        request = replace(request, number=state.administration.last_number + 1)
-    return admin(state, request, body, now_ns)
+        return replace(request, number=state.administration.last_number + 1)
+    return request
 
 
-def move_untold(state: State, request: Admin, do: Any, now_ns: int) -> Any:
+def move_untold(_state: State, _request: Admin, plan: Any) -> Any:
     """A cursor is set, and its subscriber is not told that its own place no longer counts."""
-    plan = set_cursor(state, request, do, now_ns)
     if isinstance(plan, Decision):
         return plan
     records = tuple(
@@ -48,35 +43,33 @@ def move_untold(state: State, request: Admin, do: Any, now_ns: int) -> Any:
     return replace(plan, records=records)
 
 
-def truncate_too_much(state: State, request: Admin, do: Any, now_ns: int) -> Any:
+def truncate_too_much(state: State, request: Any, plan: Any) -> Any:
     """More is removed than the operator was told."""
-    plan = truncate(state, request, do, now_ns)
     if isinstance(plan, Decision):
         return plan
-    log = state.topics[do.topic]
+    log = state.topics[request.do.topic]
     records = tuple(
         log.trimmed_to(log.durable_end) if isinstance(one, Trimmed) else one for one in plan.records
     )
     return replace(plan, records=records)
 
 
-def delete_with_numbers(state: State, request: Admin, do: Any, now_ns: int) -> Any:
+def delete_with_numbers(state: State, request: Any, plan: Any) -> Any:
     """The numbers of its publishers go with a topic that is deleted."""
-    plan = delete_topic(state, request, do, now_ns)
     if isinstance(plan, Decision) or not plan.changes:
         return plan
-    log = state.topics[do.topic]
+    log = state.topics[request.do.topic]
     gone = [Forgotten("publisher", (log.topic_id, name, 2)) for name in log.publishers]
     return replace(plan, records=(*plan.records, *gone))
 
 
-def skip_in_silence(state: State, request: Get, body: bytes, now_ns: int) -> Decision:
+def past_what_was_skipped(state: State, request: Get) -> Get:
     """What an operator has skipped is not told as lost."""
     log = state.topics.get(request.topic)
     one = log.subscriptions.get(request.client) if log else None
     if one is not None and one.moved and one.generation == request.generation:
-        request = replace(request, cursor=max(request.cursor, one.cursor))
-    return get(state, request, body, now_ns)
+        return replace(request, cursor=max(request.cursor, one.cursor))
+    return request
 
 
 def take_lazily(*arguments: Any, **more: Any) -> tuple[CursorMoved, ...]:
@@ -94,12 +87,14 @@ class ForgetsPauses(SimulatedStore):
 
 
 FAULTS_OF_ADMINISTRATION: Mapping[str, Variant] = {
-    "admin: done before durable": Variant(rules={admin: acknowledge_at_once}),
-    "admin: each copy is done": Variant(rules={admin: do_each_copy}),
-    "admin: move not told": Variant(rules={set_cursor: move_untold}),
-    "admin: more is removed than said": Variant(rules={truncate: truncate_too_much}),
-    "admin: deleted with its numbers": Variant(rules={delete_topic: delete_with_numbers}),
-    "admin: skipped in silence": Variant(rules={get: skip_in_silence}),
+    "admin: done before durable": Variant(rules=before_durable(admin)),
+    "admin: each copy is done": Variant(rules=with_request(admin, as_a_new_one)),
+    "admin: move not told": Variant(rules=with_decision(set_cursor, move_untold)),
+    "admin: more is removed than said": Variant(rules=with_decision(truncate, truncate_too_much)),
+    "admin: deleted with its numbers": Variant(
+        rules=with_decision(delete_topic, delete_with_numbers)
+    ),
+    "admin: skipped in silence": Variant(rules=with_request(get, past_what_was_skipped)),
     "admin: moved again": Variant(rules={cursor_moved: take_lazily}),
     "admin: pause not stored": Variant(store=ForgetsPauses),
 }

@@ -15,6 +15,7 @@ from reliable_pubsub.subscriber.core.dead_letters import DeadLetters
 from reliable_pubsub.subscriber.core.subscription import Subscription
 
 from .faults_of_clients import with_parts
+from .faulty_parts import with_decision
 from .simulated_store import SimulatedStore
 from .simulation import Variant
 
@@ -42,22 +43,21 @@ class LetterAndCursorApart(SimulatedStore):
         return super().state()
 
 
-def store_repeated_dead(state: State, request: Dead, body: bytes, now_ns: int) -> Decision:
+def store_repeated_dead(state: State, request: Dead, *more: Any) -> Decision:
     """A DEAD whose answer was lost makes a second letter."""
     log = state.topics.get(request.topic)
     known = log.subscriptions.get(request.client) if log else None
     if known is None or known.cursor != request.cursor + 1:
-        return dead(state, request, body, now_ns)
+        return dead(state, request, *more)
     known.cursor -= 1
     try:
-        return dead(state, request, body, now_ns)
+        return dead(state, request, *more)
     finally:
         known.cursor += 1
 
 
-def move_without_letter(state: State, request: Dead, body: bytes, now_ns: int) -> Decision:
+def move_without_letter(_state: State, _request: Dead, decision: Decision) -> Decision:
     """The message is acknowledged, and its letter is not stored."""
-    decision = dead(state, request, body, now_ns)
     records = tuple(r.moved if isinstance(r, DeadLettered) else r for r in decision.records)
     return Decision(decision.reply, records, decision.visible_at)
 
@@ -83,7 +83,7 @@ class RefusedLetterIsDone(DeadLetters):
 FAULTS_OF_DEAD_LETTERS: Mapping[str, Variant] = {
     "letter and cursor apart": Variant(store=LetterAndCursorApart),
     "repeated DEAD is stored again": Variant(rules={dead: store_repeated_dead}),
-    "cursor without letter": Variant(rules={dead: move_without_letter}),
+    "cursor without letter": Variant(rules=with_decision(dead, move_without_letter)),
     "refused letter stays noted": Variant(
         subscriber=with_parts(dead_letters=RefusedLetterStaysNoted)
     ),

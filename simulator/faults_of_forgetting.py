@@ -11,20 +11,16 @@ from msgspec.structs import replace
 from reliable_pubsub.proxy.core.applying import committed, forget
 from reliable_pubsub.proxy.core.records import Appended, Forgotten
 from reliable_pubsub.proxy.core.state import State
-from reliable_pubsub.proxy.core.stored import StoredState
 
-from .simulated_store import SimulatedStore
+from .faulty_parts import Rules, store_that_forgets
 from .simulation import Variant
 
 
-def no_epoch_floor(state: State, record: Forgotten) -> None:
-    """A late HELLO of a process that is dead is granted once its id is forgotten."""
-    forget(state, replace(record, floor=0) if record.kind == "session" else record)
+def _without_floor(kind: str) -> Rules:
+    def forget_it(state: State, record: Forgotten) -> None:
+        forget(state, replace(record, floor=0) if record.kind == kind else record)
 
-
-def no_generation_floor(state: State, record: Forgotten) -> None:
-    """A late GET of a subscription that is forgotten moves the cursor of the next one."""
-    forget(state, replace(record, floor=0) if record.kind == "subscription" else record)
+    return {forget: forget_it}
 
 
 def forget_numbers(state: State, lsn: int) -> list[Appended]:
@@ -36,13 +32,6 @@ def forget_numbers(state: State, lsn: int) -> list[Appended]:
     return committed(state, lsn)
 
 
-class FloorsNotStored(SimulatedStore):
-    """After a restart the epochs of those that were forgotten are free again."""
-
-    def state(self) -> StoredState:
-        return replace(super().state(), epoch_floor=0, generation_floor=0)
-
-
 def show_floor_too_soon(state: State, record: Forgotten) -> None:
     """FENCED names the epochs of the forgotten before it is durable that they are forgotten."""
     forget(state, record)
@@ -50,9 +39,13 @@ def show_floor_too_soon(state: State, record: Forgotten) -> None:
 
 
 FAULTS_OF_FORGETTING: Final[Mapping[str, Variant]] = {
-    "forgotten epochs are granted": Variant(rules={forget: no_epoch_floor}),
-    "forgotten ones speak for the next": Variant(rules={forget: no_generation_floor}),
+    # A late HELLO of a process that is dead is granted once its id is forgotten; a late GET of a
+    # subscription that is forgotten moves the cursor of the next one.
+    "forgotten epochs are granted": Variant(rules=_without_floor("session")),
+    "forgotten ones speak for the next": Variant(rules=_without_floor("subscription")),
     "numbers are forgotten": Variant(rules={committed: forget_numbers}),
     "floor told too soon": Variant(rules={forget: show_floor_too_soon}),
-    "floors not stored": Variant(store=FloorsNotStored),
+    "floors not stored": Variant(
+        store=store_that_forgets(lambda stored: replace(stored, epoch_floor=0, generation_floor=0))
+    ),
 }

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.group_messages import Outcome, Take
+from reliable_pubsub.common.core.group_messages import Outcome
 from reliable_pubsub.proxy.core.group_state import (
     Run,
     begun,
@@ -17,9 +17,9 @@ from reliable_pubsub.proxy.core.group_state import (
     without_ended,
 )
 from reliable_pubsub.proxy.core.groups import take
-from reliable_pubsub.proxy.core.records import Decision, GroupChanged, GroupLetter
-from reliable_pubsub.proxy.core.state import State
+from reliable_pubsub.proxy.core.records import GroupChanged, GroupLetter
 
+from .faulty_parts import before_durable
 from .simulated_store import SimulatedStore
 from .simulation import Variant
 
@@ -42,16 +42,6 @@ def leases_end_with_the_proxy(runs: Iterable[Run], now_s: float) -> tuple[Run, .
     return tuple(replace(run, until_s=now_s) for run in runs)
 
 
-def grants_before_durable(state: State, request: Take, body: bytes, now_ns: int) -> Decision:
-    """A member is told what it holds before the proxy could remember it."""
-    return replace(take(state, request, body, now_ns), visible_at=0)
-
-
-def anyone_settles(run: Run, member: str, delivery: int) -> bool:
-    """An end that comes late counts, also where another member holds the message."""
-    return run.how == "held"
-
-
 def given_back_has_ended(outcome: Outcome, run: Run, *, now_s: float, lease_ms: int) -> Run:
     """What a member gives back comes to no other."""
     if outcome.how == "nack":
@@ -67,19 +57,17 @@ def passes_what_is_held(runs: Sequence[Run], cursor: int) -> tuple[int, tuple[Ru
     return runs[ended[-1]].end, tuple(runs[ended[-1] + 1 :])
 
 
-def short_leases(
-    run: Run, member: str, delivery: int, take: int, *, now_s: float, lease_ms: int
-) -> Run:
+def short_leases(run: Run, *more: Any, now_s: float, lease_ms: int) -> Run:
     """The proxy gives a message to another while its member still counts on its lease."""
-    lease_ms //= 3
-    return held(run, member, delivery, take, now_s=now_s, lease_ms=lease_ms)
+    return held(run, *more, now_s=now_s, lease_ms=lease_ms // 3)
 
 
 FAULTS_OF_GROUPS: Final[Mapping[str, Variant]] = {
     "group: holders not stored": Variant(store=ForgetsHolders),
     "group: leases end with the proxy": Variant(rules={begun: leases_end_with_the_proxy}),
-    "group: granted before durable": Variant(rules={take: grants_before_durable}),
-    "group: a late end counts": Variant(rules={may_settle: anyone_settles}),
+    "group: granted before durable": Variant(rules=before_durable(take)),
+    # Also where another member holds the message.
+    "group: a late end counts": Variant(rules={may_settle: lambda run, *_: run.how == "held"}),
     "group: given back is gone": Variant(rules={settled: given_back_has_ended}),
     "group: passes what is held": Variant(rules={without_ended: passes_what_is_held}),
     "group: leases too short": Variant(rules={held: short_leases}),

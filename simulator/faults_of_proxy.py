@@ -1,9 +1,9 @@
-"""Planted faults of the proxy's shell and of its store; the table stands in `faults.py`."""
+"""Planted faults of the proxy's shell and of its store; merged in `faults.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -11,10 +11,12 @@ from reliable_pubsub.common.core.message_base import Reply
 from reliable_pubsub.proxy.core.engine import Engine
 from reliable_pubsub.proxy.core.outputs import Answer
 from reliable_pubsub.proxy.core.records import CursorMoved, Record
-from reliable_pubsub.proxy.core.stored import StoredState
+from reliable_pubsub.proxy.core.stored import StoredState, StoredTopic
 
+from .faulty_parts import store_that_forgets
 from .simulated_proxy import SimulatedProxy
 from .simulated_store import SimulatedStore
+from .simulation import Variant
 
 # The engine: what leaves, and when.
 
@@ -108,35 +110,6 @@ class TornCommit(SimulatedStore):
         return replace(stored, topics=topics)
 
 
-class ForgetsNumbering(SimulatedStore):
-    """Deduplication lives in memory only."""
-
-    def state(self) -> StoredState:
-        stored = super().state()
-        return replace(stored, topics=[replace(topic, publishers=()) for topic in stored.topics])
-
-
-class ForgetsUnsubscribe(SimulatedStore):
-    """The end of a subscription is not stored."""
-
-    def state(self) -> StoredState:
-        stored = super().state()
-        return replace(
-            stored,
-            topics=[
-                replace(topic, subscriptions=[replace(s, active=True) for s in topic.subscriptions])
-                for topic in stored.topics
-            ],
-        )
-
-
-class ForgetsEpochs(SimulatedStore):
-    """Sessions live in memory only."""
-
-    def state(self) -> StoredState:
-        return replace(super().state(), sessions=())
-
-
 class ForgetsCursors(SimulatedStore):
     """What a subscriber has acknowledged lives in memory only."""
 
@@ -145,21 +118,44 @@ class ForgetsCursors(SimulatedStore):
             super()._write(record)
 
 
-class ForgetsGenerations(SimulatedStore):
-    """Which subscription of a subscriber it is lives in memory only."""
-
-    def state(self) -> StoredState:
-        stored = super().state()
-        topics = []
-        for topic in stored.topics:
-            subscriptions = [replace(one, generation=1) for one in topic.subscriptions]
-            topics.append(replace(topic, subscriptions=subscriptions))
-        return replace(stored, topics=topics)
+def _with_topics(change: Callable[[StoredTopic], StoredTopic]) -> type[SimulatedStore]:
+    return store_that_forgets(
+        lambda stored: replace(stored, topics=[change(one) for one in stored.topics])
+    )
 
 
-class ForgetsControlNumbers(SimulatedStore):
-    """Which SUB or UNSUB came last lives in memory only."""
+def _with_subscriptions(**fields: Any) -> type[SimulatedStore]:
+    return _with_topics(
+        lambda topic: replace(
+            topic, subscriptions=[replace(one, **fields) for one in topic.subscriptions]
+        )
+    )
 
-    def state(self) -> StoredState:
-        stored = super().state()
-        return replace(stored, sessions=[replace(s, control=0) for s in stored.sessions])
+
+FAULTS_OF_THE_PROXY: Final[Mapping[str, Variant]] = {
+    # What leaves the proxy, and when.
+    "ack before durable": Variant(engine=AckBeforeDurable),
+    "full disk: memory kept": Variant(engine=ForgetsNothingOnFullDisk),
+    "full disk: acknowledged": Variant(engine=AcknowledgesFullDisk),
+    "hanging disk: acknowledged": Variant(engine=AcknowledgesWhatTheDiskHasNot),
+    "answers outlive the process": Variant(proxy=AnswersAfterItsDeath),
+    "failed commit is retried": Variant(proxy=RetriesFailedCommit),
+    # What outlives it.
+    "torn commit": Variant(store=TornCommit),
+    "numbering not stored": Variant(
+        store=_with_topics(lambda topic: replace(topic, publishers=()))
+    ),
+    "unsubscribe not stored": Variant(store=_with_subscriptions(active=True)),
+    "epochs not stored": Variant(
+        store=store_that_forgets(lambda stored: replace(stored, sessions=()))
+    ),
+    "cursors not stored": Variant(store=ForgetsCursors),
+    "generations not stored": Variant(store=_with_subscriptions(generation=1)),
+    "control numbers not stored": Variant(
+        store=store_that_forgets(
+            lambda stored: replace(
+                stored, sessions=[replace(one, control=0) for one in stored.sessions]
+            )
+        )
+    ),
+}

@@ -1,6 +1,9 @@
-"""Planted faults of the broker, in what it does for publishers; the table is in `faults.py`."""
+"""Planted faults of the broker, in what it does for publishers; merged in `faults.py`."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -8,7 +11,7 @@ from reliable_pubsub.common.core.answers import Busy, Conflict, Duplicate, Full,
 from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.common.core.requests import AnyRequest, Dead, Hello, Put
 from reliable_pubsub.common.core.transaction_messages import Commit
-from reliable_pubsub.lab.variants import append_again
+from reliable_pubsub.lab.variants import append_again, deduplicate_last_only
 from reliable_pubsub.proxy.core.appending import make_room
 from reliable_pubsub.proxy.core.applying import append
 from reliable_pubsub.proxy.core.publishing import put, repeated_put
@@ -19,20 +22,17 @@ from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.proxy.core.subscriptions import Session
 from reliable_pubsub.proxy.core.topic_log import PublisherMark, TopicLog
 
+from . import faults_of_clients as clients
+from .faulty_parts import before_durable, with_request
+from .simulation import Variant
 
-def no_deduplication(state: State, request: Put, body: bytes, now_ns: int) -> Decision:
+
+def no_deduplication(state: State, request: Put, *more: Any) -> Decision:
     """Every copy of a put is a message."""
-    decision = put(state, request, body, now_ns)
+    decision = put(state, request, *more)
     if isinstance(decision.reply, Duplicate | Conflict | Busy):
-        return append_again(state, request, body, now_ns)
+        return append_again(state, request, *more)
     return decision
-
-
-def duplicate_before_durable(
-    state: State, request: Put, log: TopicLog, mark: PublisherMark
-) -> Decision:
-    """A batch that is still on its way to the disk is reported as stored."""
-    return replace(repeated_put(state, request, log, mark), visible_at=0)
 
 
 def wrong_duplicate_offset(
@@ -41,33 +41,6 @@ def wrong_duplicate_offset(
     """A retry is answered with the end of the topic, not with the place of the message."""
     decision = repeated_put(state, request, log, mark)
     return replace(decision, reply=replace(decision.reply, offset=log.end - 1))
-
-
-def no_fencing(state: State, role: Role, request: AnyRequest) -> Session | Decision:
-    """Every epoch counts."""
-    return state.sessions.get((role, request.client)) or fence(state, role, request)
-
-
-def grant_late_hello(state: State, request: Hello, body: bytes, now_ns: int) -> Decision:
-    """Any epoch is granted: a late copy brings a dead process back."""
-    session = state.sessions.get((request.role, request.client))
-    if session and (session.epoch, session.nonce) == (request.epoch, request.nonce):
-        return hello(state, request, body, now_ns)
-    granted = Granted(request.role, request.client, request.epoch, request.nonce)
-    return decided(state, hello_ack(state, request), granted)
-
-
-def hello_before_durable(state: State, request: Hello, body: bytes, now_ns: int) -> Decision:
-    """A publisher is shown topics and numbers that a crash can still take back."""
-    return replace(hello(state, request, body, now_ns), visible_at=0)
-
-
-def same_epoch_for_all(state: State, request: Hello, body: bytes, now_ns: int) -> Decision:
-    """The nonce is not compared: two processes may hold one epoch."""
-    session = state.sessions.get((request.role, request.client))
-    if session and session.epoch == request.epoch:
-        request = replace(request, nonce=session.nonce)
-    return hello(state, request, body, now_ns)
 
 
 def conflict_is_duplicate(
@@ -82,15 +55,15 @@ def conflict_is_duplicate(
     return replace(decision, reply=Duplicate(**echo(state, request), offset=base))
 
 
-def accept_gap(state: State, request: Put, body: bytes, now_ns: int) -> Decision:
+def accept_gap(state: State, request: Put, *more: Any) -> Decision:
     """Any number above the last one is taken."""
-    decision = put(state, request, body, now_ns)
+    decision = put(state, request, *more)
     refused = decision.reply
     if not isinstance(refused, Gap) or request.topic not in state.topics:
         return decision
     if request.first_sequence < refused.expected:
         return decision
-    return append_again(state, request, body, now_ns)
+    return append_again(state, request, *more)
 
 
 def full_after_apply(
@@ -118,3 +91,48 @@ def append_in_any_order(state: State, record: Appended) -> None:
     """A timestamp that goes back is taken."""
     state.topic_by_id[record.topic_id].timestamp_ns = record.timestamp_ns - 1
     append(state, record)
+
+
+def no_fencing(state: State, role: Role, request: AnyRequest) -> Session | Decision:
+    """Every epoch counts."""
+    return state.sessions.get((role, request.client)) or fence(state, role, request)
+
+
+def grant_late_hello(state: State, request: Hello, *more: Any) -> Decision:
+    """Any epoch is granted: a late copy brings a dead process back."""
+    session = state.sessions.get((request.role, request.client))
+    if session and (session.epoch, session.nonce) == (request.epoch, request.nonce):
+        return hello(state, request, *more)
+    granted = Granted(request.role, request.client, request.epoch, request.nonce)
+    return decided(state, hello_ack(state, request), granted)
+
+
+def of_any_nonce(state: State, request: Hello) -> Hello:
+    """The nonce is not compared: two processes may hold one epoch."""
+    session = state.sessions.get((request.role, request.client))
+    if session and session.epoch == request.epoch:
+        return replace(request, nonce=session.nonce)
+    return request
+
+
+FAULTS_OF_PUBLISHING: Final[Mapping[str, Variant]] = {
+    "no dedup": Variant(rules={put: no_deduplication}),
+    "dedup by last id only": Variant(rules={put: deduplicate_last_only}),
+    "duplicate before durable": Variant(rules=before_durable(repeated_put)),
+    "wrong offset for a duplicate": Variant(rules={repeated_put: wrong_duplicate_offset}),
+    "conflict taken for a duplicate": Variant(rules={repeated_put: conflict_is_duplicate}),
+    "gap accepted": Variant(rules={put: accept_gap}),
+    "FULL after the batch was taken": Variant(rules={make_room: full_after_apply}),
+    "time follows the clock": Variant(rules={put: time_of_the_clock, append: append_in_any_order}),
+    "no fencing": Variant(rules={fence: no_fencing}),
+    "late HELLO is granted": Variant(rules={hello: grant_late_hello}),
+    "HELLO before durable": Variant(rules=before_durable(hello)),
+    "no nonce": Variant(rules=with_request(hello, of_any_nonce)),
+    "numbers without outbox": Variant(publisher=clients.NumbersWithoutOutbox),
+    "numbering lost with power": Variant(publisher=clients.ForgetsNumberingInPowerLoss),
+    "plan apart from outbox": Variant(publisher=clients.PlanAfterPut),
+    "batch in doubt given up": Variant(publisher=clients.ForgetsBatchInDoubt),
+    "adopts unasked": Variant(publisher=clients.AdoptsUnasked),
+    "broken put goes on": Variant(publisher=clients.GoesOnAsIfNothingWas),
+    "takes any answer": Variant(publisher=clients.TakesAnyAnswer),
+}

@@ -34,28 +34,23 @@ from reliable_pubsub.subscriber.core.subscribing import Subscribing
 from reliable_pubsub.subscriber.core.subscription import Subscription as Held
 
 from .faults_of_clients import with_parts
+from .faulty_parts import with_decision, with_request
 from .simulation import Variant
 
 # Levels.
 
 
-def deduplicate_level_1(state: State, request: Put, body: bytes, now_ns: int) -> Decision:
-    """Numbers of QoS 1 are compared with those of QoS 2."""
-    return put(state, replace(request, qos=2), body, now_ns)
-
-
-def no_deduplication_when_mixed(state: State, request: Put, body: bytes, now_ns: int) -> Decision:
+def no_deduplication_when_mixed(state: State, request: Put, *more: Any) -> Decision:
     """A publisher that has put at QoS 1 to a topic is not compared there any more."""
     log = state.topics.get(request.topic)
     session = fence(state, "publisher", request)
     if log and request.client in log.unnumbered and not isinstance(session, Decision):
-        return append_again(state, request, body, now_ns)
-    return put(state, request, body, now_ns)
+        return append_again(state, request, *more)
+    return put(state, request, *more)
 
 
-def acknowledge_level_1_unstored(state: State, request: Put, body: bytes, now_ns: int) -> Decision:
+def acknowledge_level_1_unstored(_state: State, request: Put, decision: Decision) -> Decision:
     """At QoS 1 the answer does not wait for the disk."""
-    decision = put(state, request, body, now_ns)
     return decision if request.qos == 2 else replace(decision, visible_at=0)
 
 
@@ -91,23 +86,17 @@ def _misplaced(at: StartAt, by: int) -> Mapping[Rule, Rule]:
 
 
 def last_is_the_end(
-    state: State,
-    request: Sub,
-    log: TopicLog,
-    known: Subscription | None,
-    start: Start,
-    now_ns: int,
+    state: State, request: Sub, log: TopicLog, known: Subscription | None, start: Start, now_ns: int
 ) -> int | Decision:
     """What was put while the subscriber was not subscribed is left out."""
     place = first_offset(state, request, log, known, start, now_ns)
     return log.end if start.at == "last" and known is not None else place
 
 
-def replay_keeps_generation(state: State, request: Sub, body: bytes, now_ns: int) -> Decision:
+def replay_keeps_generation(state: State, request: Sub, decision: Decision) -> Decision:
     """A place of its own does not make another subscription."""
     log = state.topics.get(request.topic)
     known = log.subscriptions.get(request.client) if log else None
-    decision = sub(state, request, body, now_ns)
     if known is None or not known.active or not isinstance(decision.reply, SubAck):
         return decision
     records = tuple(
@@ -118,14 +107,8 @@ def replay_keeps_generation(state: State, request: Sub, body: bytes, now_ns: int
     return replace(decision, reply=reply, records=records)
 
 
-def no_own_offset(state: State, request: Sub, known: Subscription | None) -> int:
-    """A start counts as it is, also where the client has acknowledged more."""
-    return 0
-
-
-def forget_what_was_sent(state: State, request: Sub, body: bytes, now_ns: int) -> Decision:
+def forget_what_was_sent(_state: State, request: Sub, decision: Decision) -> Decision:
     """A subscription that begins elsewhere does not say what was sent before."""
-    decision = sub(state, request, body, now_ns)
     if request.start is None or not isinstance(decision.reply, SubAck):
         return decision
     return replace(decision, reply=replace(decision.reply, shown=decision.reply.cursor))
@@ -160,16 +143,14 @@ def one_lease(state: State, key: tuple[int, str]) -> float | None:
     return ends_s - state.topic_by_id[key[0]].subscriptions[key[1]].terms.lease_ms / 1000
 
 
-def get_keeps_no_lease(state: State, request: AnyRequest, now_s: float) -> None:
-    """Only what changes something counts as a sign of life."""
-    if not isinstance(request, Get):
-        heard(state, request, now_s)
+def _hear_all_but(kind: type[AnyRequest]) -> Mapping[Rule, Rule]:
+    """Requests of one kind are no sign of life."""
 
+    def hear(state: State, request: AnyRequest, now_s: float) -> None:
+        if not isinstance(request, kind):
+            heard(state, request, now_s)
 
-def ack_keeps_no_lease(state: State, request: AnyRequest, now_s: float) -> None:
-    """An ACK that moves nothing is no sign of life."""
-    if not isinstance(request, Ack):
-        heard(state, request, now_s)
+    return {heard: hear}
 
 
 def hear_replaced_processes(state: State, request: AnyRequest, now_s: float) -> None:
@@ -196,17 +177,16 @@ def trim_for_suspended(state: State, now_ns: int) -> Sequence[Trimmed]:
             one.expired = False
 
 
-def move_expired_in_silence(state: State, request: Sub, body: bytes, now_ns: int) -> Decision:
+def at_the_first_stored(state: State, request: Sub) -> Sub:
     """A subscriber that comes back too late continues at the first stored message."""
     log = state.topics.get(request.topic)
     known = log.subscriptions.get(request.client) if log else None
     if log and known and known.expired and request.cursor is not None:
-        place = max(request.cursor, log.start)
-        request = replace(request, cursor=place, witness_ns=None)
-    return sub(state, request, body, now_ns)
+        return replace(request, cursor=max(request.cursor, log.start), witness_ns=None)
+    return request
 
 
-def bye_ends_persistent_ones(state: State, request: Bye, body: bytes, now_ns: int) -> Decision:
+def bye_ends_persistent_ones(state: State, request: Bye, *more: Any) -> Decision:
     """BYE ends every subscription."""
     kept = [
         (one, one.terms)
@@ -216,34 +196,22 @@ def bye_ends_persistent_ones(state: State, request: Bye, body: bytes, now_ns: in
     for one, terms in kept:
         one.terms = replace(terms, session="clean")
     try:
-        return bye(state, request, body, now_ns)
+        return bye(state, request, *more)
     finally:
         for one, terms in kept:
             one.terms = terms
 
 
 def clean_continues_old_messages(
-    state: State,
-    request: Sub,
-    log: TopicLog,
-    known: Subscription | None,
-    start: Start,
-    now_ns: int,
+    state: State, request: Sub, log: TopicLog, known: Subscription | None, *more: Any
 ) -> int | Decision:
     """A clean session begins where the one before it ended."""
     if known is not None and request.terms.session == "clean" and known.cursor >= log.start:
         return known.cursor
-    return first_offset(state, request, log, known, start, now_ns)
+    return first_offset(state, request, log, known, *more)
 
 
-def clean_ends_in_silence(
-    state: State, request: Sub, known: Subscription | None
-) -> Decision | None:
-    """A subscriber continues a clean session that has ended."""
-    return None
-
-
-def late_sub_moves_expired(state: State, request: Sub, body: bytes, now_ns: int) -> Decision:
+def late_sub_moves_expired(state: State, request: Sub, *more: Any) -> Decision:
     """The same SUB once more begins again, once its subscription has expired."""
     log = state.topics.get(request.topic)
     known = log.subscriptions.get(request.client) if log else None
@@ -251,35 +219,39 @@ def late_sub_moves_expired(state: State, request: Sub, body: bytes, now_ns: int)
     if known and known.expired and session and session.control == request.control:
         session.control -= 1
         try:
-            return sub(state, request, body, now_ns)
+            return sub(state, request, *more)
         finally:
             session.control += 1
-    return sub(state, request, body, now_ns)
+    return sub(state, request, *more)
 
 
 FAULTS_OF_SESSIONS: Mapping[str, Variant] = {
-    "level 1 deduplicated": Variant(rules={put: deduplicate_level_1}),
+    # Numbers of QoS 1 are compared with those of QoS 2.
+    "level 1 deduplicated": Variant(
+        rules=with_request(put, lambda _, request: replace(request, qos=2))
+    ),
     "no dedup where levels mix": Variant(rules={put: no_deduplication_when_mixed}),
-    "level 1 ack before durable": Variant(rules={put: acknowledge_level_1_unstored}),
+    "level 1 ack before durable": Variant(rules=with_decision(put, acknowledge_level_1_unstored)),
     "level 1 recorded lazily": Variant(subscriber=RecordsLevel1Lazily),
     "earliest is one too late": Variant(rules=_misplaced("earliest", 1)),
     "newest counts wrong": Variant(rules=_misplaced("newest", 1)),
     "time is one too late": Variant(rules=_misplaced("time", 1)),
     "offset is one too early": Variant(rules=_misplaced("offset", -1)),
     "last begins at the end": Variant(rules={first_offset: last_is_the_end}),
-    "replay keeps its generation": Variant(rules={sub: replay_keeps_generation}),
-    "start below the cursor": Variant(rules={own_offset: no_own_offset}),
-    "sent before, not told": Variant(rules={sub: forget_what_was_sent}),
+    "replay keeps its generation": Variant(rules=with_decision(sub, replay_keeps_generation)),
+    # A start counts as it is, also where the client has acknowledged more.
+    "start below the cursor": Variant(rules={own_offset: lambda *_: 0}),
+    "sent before, not told": Variant(rules=with_decision(sub, forget_what_was_sent)),
     "replay not marked": Variant(subscriber=with_parts(subscribing=ReplayIsNotMarked)),
     "first offset is truncated": Variant(rules={at_offset: truncate_the_first}),
     "expires after one lease": Variant(rules={lease_ends_s: one_lease}),
-    "GET keeps no lease": Variant(rules={heard: get_keeps_no_lease}),
-    "keep-alive keeps no lease": Variant(rules={heard: ack_keeps_no_lease}),
+    "GET keeps no lease": Variant(rules=_hear_all_but(Get)),
+    "keep-alive keeps no lease": Variant(rules=_hear_all_but(Ack)),
     "replaced processes are heard": Variant(rules={heard: hear_replaced_processes}),
     "suspended does not guard": Variant(rules={trims_due: trim_for_suspended}),
-    "expired moved in silence": Variant(rules={sub: move_expired_in_silence}),
+    "expired moved in silence": Variant(rules=with_request(sub, at_the_first_stored)),
     "BYE ends persistent ones": Variant(rules={bye: bye_ends_persistent_ones}),
     "clean goes on with old messages": Variant(rules={first_offset: clean_continues_old_messages}),
-    "clean ends in silence": Variant(rules={refused_clean_session: clean_ends_in_silence}),
+    "clean ends in silence": Variant(rules={refused_clean_session: lambda *_: None}),
     "late SUB moves the expired": Variant(rules={sub: late_sub_moves_expired}),
 }

@@ -1,16 +1,18 @@
-"""Planted faults of the broker, in what it does for subscribers; the table is in `faults.py`."""
+"""Planted faults of the broker, in what it does for subscribers; merged in `faults.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.answers import Lost, NoMessagesYet, PutAck, SubAck
 from reliable_pubsub.common.core.qos0_messages import Ring
 from reliable_pubsub.common.core.requests import Ack, Dead, Get, History, Sub, Unsub
+from reliable_pubsub.lab.variants import move_cursor_on_send
 from reliable_pubsub.proxy.core.applying import append
+from reliable_pubsub.proxy.core.changed_log import log_changed, not_this_log
 from reliable_pubsub.proxy.core.forgetting import trims_due
 from reliable_pubsub.proxy.core.reading import (
     ack,
@@ -26,7 +28,10 @@ from reliable_pubsub.proxy.core.subscribing import sub, unsub
 from reliable_pubsub.proxy.core.subscriptions import Subscription
 from reliable_pubsub.proxy.core.topic_log import TopicLog
 
+from . import faults_of_clients as clients
+from .faulty_parts import before_durable, with_decision, with_request
 from .simulated_store import SimulatedStore
+from .simulation import Variant
 
 Control = TypeVar("Control", Sub, Unsub)
 
@@ -67,39 +72,29 @@ class _Memory(SimulatedStore):
         return self.memory[:1]
 
 
-def late_sub_resurrects(state: State, request: Sub, body: bytes, now_ns: int) -> Decision:
-    """No control numbers: a late SUB has an effect."""
-    return sub(state, _as_new(state, request), body, now_ns)
-
-
-def late_unsub_ends(state: State, request: Unsub, body: bytes, now_ns: int) -> Decision:
-    """No control numbers: a late UNSUB has an effect."""
-    return unsub(state, _as_new(state, request), body, now_ns)
-
-
-def _as_new(state: State, request: Control) -> Control:
+def as_new(state: State, request: Control) -> Control:
+    """No control numbers: a late SUB or UNSUB has an effect."""
     session = state.sessions.get(("subscriber", request.client))
     newest = session.control if session else 0
     return replace(request, control=max(request.control, newest + 1))
 
 
-def resume_at_the_end(state: State, request: Sub, body: bytes, now_ns: int) -> Decision:
+def resume_at_the_end(state: State, request: Sub, decision: Decision) -> Decision:
     """A second SUB begins at the end of the topic."""
-    decision = sub(state, request, body, now_ns)
     if isinstance(decision.reply, SubAck) and decision.reply.already:
         end = state.topics[request.topic].end
         return replace(decision, reply=replace(decision.reply, cursor=end))
     return decision
 
 
-def subscribe_at_durable_end(state: State, request: Sub, body: bytes, now_ns: int) -> Decision:
+def subscribe_at_durable_end(state: State, request: Sub, *more: Any) -> Decision:
     """A subscription begins below messages that were called before it."""
     log = state.topics.get(request.topic)
     end = log.end if log else 0
     if log and request.cursor is None:
         log.end = max(log.start, log.durable_end - 1)
     try:
-        return sub(state, request, body, now_ns)
+        return sub(state, request, *more)
     finally:
         if log:
             log.end = end
@@ -116,9 +111,8 @@ def trim_unread(state: State, now_ns: int) -> Sequence[Trimmed]:
     return records
 
 
-def report_too_few_lost(state: State, request: Get, body: bytes, now_ns: int) -> Decision:
+def report_too_few_lost(_state: State, _request: Get, decision: Decision) -> Decision:
     """The report of a loss leaves out the last message that was removed."""
-    decision = get(state, request, body, now_ns)
     reply = decision.reply
     if isinstance(reply, Lost) and reply.end > reply.first + 1:
         return replace(decision, reply=replace(reply, end=reply.end - 1))
@@ -128,71 +122,44 @@ def report_too_few_lost(state: State, request: Get, body: bytes, now_ns: int) ->
 # Who may move a cursor, and which.
 
 
-def any_epoch_acknowledges(state: State, request: Ack, body: bytes, now_ns: int) -> Decision:
+def any_epoch_acknowledges(state: State, request: Ack, *more: Any) -> Decision:
     """The epoch of an ACK is not compared."""
     session = state.sessions.get(("subscriber", request.client))
     if session is None:
-        return ack(state, request, body, now_ns)
-    decision = ack(state, replace(request, epoch=session.epoch), body, now_ns)
+        return ack(state, request, *more)
+    decision = ack(state, replace(request, epoch=session.epoch), *more)
     return replace(decision, reply=replace(decision.reply, epoch=request.epoch))
 
 
-def any_generation_reads(
-    state: State, request: Get | Ack | Dead | Ring
-) -> tuple[TopicLog, Subscription, int] | Decision:
+def of_any_generation(state: State, request: Get | Ack | Dead | Ring) -> Get | Ack | Dead | Ring:
     """Generation and boot are not compared: a position is never confirmed."""
     log = state.topics.get(request.topic)
     known = log.subscriptions.get(request.client) if log else None
     if known and not isinstance(request, Ring):
-        request = replace(request, generation=known.generation, boot=state.boot)
-    return subscription_of(state, request)
+        return replace(request, generation=known.generation, boot=state.boot)
+    return request
 
 
 def ack_rests_on_lazy_cursor(
-    request: Get | Ack,
-    log: TopicLog,
-    subscription: Subscription,
-    *,
-    urgent: bool,
-    shown: int = 0,
+    request: Get | Ack, log: TopicLog, subscription: Subscription, *, urgent: bool, **more: Any
 ) -> tuple[CursorMoved, ...]:
     """An ACK is answered at once if a GET has moved the cursor before, durable or not."""
     if urgent and request.cursor <= subscription.cursor:
         return ()
-    return cursor_moved(request, log, subscription, urgent=urgent, shown=shown)
+    return cursor_moved(request, log, subscription, urgent=urgent, **more)
 
 
-def sub_before_durable(state: State, request: Sub, body: bytes, now_ns: int) -> Decision:
-    """A subscription is confirmed that a crash can still take back."""
-    return replace(sub(state, request, body, now_ns), visible_at=0)
-
-
-def unsub_before_durable(state: State, request: Unsub, body: bytes, now_ns: int) -> Decision:
-    """The end of a subscription is confirmed, and a crash can still bring it back."""
-    return replace(unsub(state, request, body, now_ns), visible_at=0)
-
-
-def resume_forgets_cursor(state: State, request: Sub, body: bytes, now_ns: int) -> Decision:
+def resume_forgets_cursor(state: State, request: Sub, *more: Any) -> Decision:
     """A subscriber that comes back without a place begins at the first message."""
     log = state.topics.get(request.topic)
     known = log.subscriptions.get(request.client) if log else None
     if log and known and known.active and request.cursor is None and request.start is None:
         held, known.cursor = known.cursor, log.start
         try:
-            return sub(state, request, body, now_ns)
+            return sub(state, request, *more)
         finally:
             known.cursor = held
-    return sub(state, request, body, now_ns)
-
-
-# A log that was set back.
-
-
-def accept_any_log(
-    state: State, request: Sub | History, log: TopicLog, cursor: int | None
-) -> Decision | None:
-    """Every position is taken for one of this log."""
-    return None
+    return sub(state, request, *more)
 
 
 def answer_for_any_log(state: State, request: Any, log: TopicLog, why: str) -> Decision:
@@ -203,6 +170,54 @@ def answer_for_any_log(state: State, request: Any, log: TopicLog, why: str) -> D
     return Decision(nothing, is_empty=True)
 
 
-def no_witness(state: State, request: Sub, body: bytes, now_ns: int) -> Decision:
-    """The end of the log alone is compared, not the message before the cursor."""
-    return sub(state, replace(request, witness_ns=None), body, now_ns)
+FAULTS_OF_SUBSCRIBING: Final[Mapping[str, Variant]] = {
+    "serves undurable offsets": Variant(
+        rules={append: readable_at_once, batches_from: read_from_memory}
+    ),
+    "cursor moves on send": Variant(rules={get: move_cursor_on_send}),
+    "late SUB resurrects": Variant(rules=with_request(sub, as_new) | with_request(unsub, as_new)),
+    "SUB before durable": Variant(rules=before_durable(sub)),
+    "UNSUB before durable": Variant(rules=before_durable(unsub)),
+    "resume resets the cursor": Variant(rules=with_decision(sub, resume_at_the_end)),
+    "resume forgets the cursor": Variant(rules={sub: resume_forgets_cursor}),
+    "subscribes too early": Variant(rules={sub: subscribe_at_durable_end}),
+    "epoch not compared in ACK": Variant(rules={ack: any_epoch_acknowledges}),
+    "generation not compared": Variant(rules=with_request(subscription_of, of_any_generation)),
+    "ACK rests on a lazy cursor": Variant(rules={cursor_moved: ack_rests_on_lazy_cursor}),
+    "acks before inbox is durable": Variant(subscriber=clients.AcknowledgesBeforeInbox),
+    "asks before it writes": Variant(
+        subscriber=clients.with_parts(inbox=clients.AsksBeforeItWrites)
+    ),
+    "a get writes once": Variant(
+        subscriber=clients.with_parts(inbox=clients.WritesOnceForAGet, requests=clients.MarksGets)
+    ),
+    "output apart from cursor": Variant(subscriber=clients.OutputAndCursorApart),
+    "redelivery not marked": Variant(
+        subscriber=clients.with_parts(delivering=clients.ForgetsWhatWasInHand)
+    ),
+    "cursor moves on hand-over": Variant(
+        subscriber=clients.with_parts(delivering=clients.AcknowledgesOnReceipt)
+    ),
+    "in hand before it is given": Variant(subscriber=clients.HandsOverBeforeItReturns),
+    "older offsets taken": Variant(
+        subscriber=clients.with_parts(fetching=clients.TakesOlderOffsets)
+    ),
+    "fetched outlives unsubscribe": Variant(
+        subscriber=clients.with_parts(subscription=clients.KeepsWhatItFetched)
+    ),
+    # What is removed.
+    "trims unread messages": Variant(rules={trims_due: trim_unread}),
+    "LOST one message too short": Variant(rules=with_decision(get, report_too_few_lost)),
+    "loss swallowed": Variant(subscriber=clients.with_parts(fetching=clients.SwallowsLosses)),
+    "loss passed before it is told": Variant(
+        subscriber=clients.with_parts(fetching=clients.PassesLossUntold)
+    ),
+    # A log that was set back.
+    "LOG_CHANGED never told": Variant(
+        rules={log_changed: lambda *_: None, not_this_log: answer_for_any_log}
+    ),
+    # The end of the log alone is compared, not the message before the cursor.
+    "witness not compared": Variant(
+        rules=with_request(sub, lambda _, request: replace(request, witness_ns=None))
+    ),
+}

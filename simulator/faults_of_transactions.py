@@ -23,10 +23,10 @@ from reliable_pubsub.proxy.core.records import (
 )
 from reliable_pubsub.proxy.core.replies import echo
 from reliable_pubsub.proxy.core.sessions import without_session
-from reliable_pubsub.proxy.core.staging import LastTransaction
 from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.proxy.core.transactions import abort, already, commit, stage
 
+from .faulty_parts import before_durable, with_decision, with_request
 from .simulated_proxy import Crash
 from .simulated_store import SimulatedStore
 from .simulation import Variant
@@ -56,32 +56,14 @@ class ForgetsTransactions(SimulatedStore):
         super().commit([one for one in records if not isinstance(one, TransactionCommitted)])
 
 
-def stage_any_number(state: State, request: Stage, body: bytes, now_ns: int) -> Decision:
-    """No number is compared: what belongs to a committed transaction is staged."""
+def of_no_number(state: State, request: Any) -> Any:
+    """No number is compared: what belongs to a committed transaction is staged, and committed."""
     state.last_transactions.pop(request.client, None)
-    return stage(state, replace(request, first_sequence=None), body, now_ns)
+    return replace(request, first_sequence=None) if isinstance(request, Stage) else request
 
 
-def stage_without_session(*_: Any) -> None:
-    """An id without a session stages; no bound is on how many such ids there are."""
-
-
-def commit_any_number(state: State, request: Commit, body: bytes, now_ns: int) -> Decision:
-    """No number is compared: a repeated commit is a new one."""
-    state.last_transactions.pop(request.client, None)
-    return commit(state, request, body, now_ns)
-
-
-def already_before_durable(
-    state: State, request: Stage | Commit | Abort, last: LastTransaction
-) -> Decision:
-    """A transaction that a crash can still take back is reported as committed."""
-    return replace(already(state, request, last), visible_at=0)
-
-
-def leave_last_topic_out(state: State, request: Commit, body: bytes, now_ns: int) -> Decision:
+def leave_last_topic_out(state: State, _request: Commit, decision: Decision) -> Decision:
     """Every topic is reported as stored, and one of several is left out."""
-    decision = commit(state, request, body, now_ns)
     topics = [one.topic_id for one in decision.records if isinstance(one, Appended)]
     if len(set(topics)) < 2:
         return decision
@@ -89,22 +71,17 @@ def leave_last_topic_out(state: State, request: Commit, body: bytes, now_ns: int
     return replace(decision, records=records, visible_at=state.lsn + len(records))
 
 
-def abort_stores(state: State, request: Abort, body: bytes, now_ns: int) -> Decision:
+def abort_stores(state: State, request: Abort, *more: Any) -> Decision:
     """What is aborted is stored all the same."""
-    decision = commit(state, _of_every_try(state, request), body, now_ns)
+    decision = commit(state, of_every_try(state, request), *more)
     if not isinstance(decision.reply, CommitAck):
         return decision
     dropped = len(decision.records)
     return replace(decision, reply=AbortAck(**echo(state, request), dropped=dropped))
 
 
-def commit_every_try(state: State, request: Commit, body: bytes, now_ns: int) -> Decision:
+def of_every_try(state: State, request: Commit | Abort) -> Commit:
     """Every try of a task that was staged counts, not the one that is named."""
-    every = _of_every_try(state, request)
-    return commit(state, replace(request, parts=every.parts), body, now_ns)
-
-
-def _of_every_try(state: State, request: Commit | Abort) -> Commit:
     one = state.staging.of(request.client, request.transaction)
     return Commit(
         client=request.client,
@@ -119,11 +96,12 @@ FAULTS_OF_TRANSACTIONS: Mapping[str, Variant] = {
     "transaction torn between topics": Variant(store=TearsTransactions),
     "transaction numbers not stored": Variant(store=ForgetsTransactions),
     "repeated commit stored twice": Variant(
-        rules={stage: stage_any_number, commit: commit_any_number}
+        rules=with_request(stage, of_no_number) | with_request(commit, of_no_number)
     ),
-    "staged without a session": Variant(rules={without_session: stage_without_session}),
-    "already before durable": Variant(rules={already: already_before_durable}),
-    "a topic is left out of a commit": Variant(rules={commit: leave_last_topic_out}),
+    # An id without a session stages; no bound is on how many such ids there are.
+    "staged without a session": Variant(rules={without_session: lambda *_: None}),
+    "already before durable": Variant(rules=before_durable(already)),
+    "a topic is left out of a commit": Variant(rules=with_decision(commit, leave_last_topic_out)),
     "abort leaves messages": Variant(rules={abort: abort_stores}),
-    "every try is committed": Variant(rules={commit: commit_every_try}),
+    "every try is committed": Variant(rules=with_request(commit, of_every_try)),
 }

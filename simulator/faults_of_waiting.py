@@ -31,14 +31,14 @@ class AnswersBeforeDurable(Engine):
                 self.waiting.has_come(self.state.topic_by_id[record.topic_id].topic)
 
 
-def show_waiters_the_undurable(state: State, request: Get, body: bytes, now_ns: int) -> Decision:
+def show_waiters_the_undurable(state: State, request: Get, *more: Any) -> Decision:
     """Who asks with a wait is shown what is in memory."""
     log = state.topics.get(request.topic)
     if log is None or not request.wait_ms:
-        return get(state, request, body, now_ns)
+        return get(state, request, *more)
     durable, log.durable_end = log.durable_end, log.end
     try:
-        return get(state, request, body, now_ns)
+        return get(state, request, *more)
     finally:
         log.durable_end = durable
 
