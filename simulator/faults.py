@@ -11,6 +11,7 @@ from typing import Final
 
 from .faults_of_administration import FAULTS_OF_ADMINISTRATION
 from .faults_of_bounds import FAULTS_OF_BOUNDS
+from .faults_of_clients import FAULTS_OF_CLIENTS
 from .faults_of_dead_letters import FAULTS_OF_DEAD_LETTERS
 from .faults_of_forgetting import FAULTS_OF_FORGETTING
 from .faults_of_groups import FAULTS_OF_GROUPS
@@ -33,6 +34,7 @@ FAULTS: Final[Mapping[str, Variant]] = {
     **FAULTS_OF_THE_PROXY,
     **FAULTS_OF_PUBLISHING,
     **FAULTS_OF_SUBSCRIBING,
+    **FAULTS_OF_CLIENTS,
     **FAULTS_OF_WAITING,
     **FAULTS_OF_SESSIONS,
     **FAULTS_OF_NUMBERING,

@@ -1,11 +1,11 @@
-"""Planted faults of the clients; the table stands in `faults.py`."""
+"""Planted faults of the clients; merged into the table in `faults.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -31,6 +31,8 @@ from reliable_pubsub.subscriber.core.requests import Requests
 from reliable_pubsub.subscriber.core.states import Event
 from reliable_pubsub.subscriber.core.subscribing import Subscribing
 from reliable_pubsub.subscriber.core.subscription import Subscription
+
+from .simulation import Variant
 
 
 class _Withholding:
@@ -339,3 +341,27 @@ class PassesLossUntold(Fetching):
             subscription.settle()
             yield from self._requests.acknowledge(subscription)
             raise
+
+
+FAULTS_OF_CLIENTS: Final[Mapping[str, Variant]] = {
+    "numbers without outbox": Variant(publisher=NumbersWithoutOutbox),
+    "numbering lost with power": Variant(publisher=ForgetsNumberingInPowerLoss),
+    "plan apart from outbox": Variant(publisher=PlanAfterPut),
+    "batch in doubt given up": Variant(publisher=ForgetsBatchInDoubt),
+    "adopts unasked": Variant(publisher=AdoptsUnasked),
+    "broken put goes on": Variant(publisher=GoesOnAsIfNothingWas),
+    "takes any answer": Variant(publisher=TakesAnyAnswer),
+    "acks before inbox is durable": Variant(subscriber=AcknowledgesBeforeInbox),
+    "asks before it writes": Variant(subscriber=with_parts(inbox=AsksBeforeItWrites)),
+    "a get writes once": Variant(
+        subscriber=with_parts(inbox=WritesOnceForAGet, requests=MarksGets)
+    ),
+    "output apart from cursor": Variant(subscriber=OutputAndCursorApart),
+    "redelivery not marked": Variant(subscriber=with_parts(delivering=ForgetsWhatWasInHand)),
+    "cursor moves on hand-over": Variant(subscriber=with_parts(delivering=AcknowledgesOnReceipt)),
+    "in hand before it is given": Variant(subscriber=HandsOverBeforeItReturns),
+    "older offsets taken": Variant(subscriber=with_parts(fetching=TakesOlderOffsets)),
+    "fetched outlives unsubscribe": Variant(subscriber=with_parts(subscription=KeepsWhatItFetched)),
+    "loss swallowed": Variant(subscriber=with_parts(fetching=SwallowsLosses)),
+    "loss passed before it is told": Variant(subscriber=with_parts(fetching=PassesLossUntold)),
+}

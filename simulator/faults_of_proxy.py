@@ -1,4 +1,4 @@
-"""Planted faults of the proxy's shell and of its store; merged in `faults.py`."""
+"""Planted faults of the proxy's shell and of its store; merged into the table in `faults.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted faults of the broker, in what it does for publishers; merged in `faults.py`."""
+"""Planted faults of the broker, for publishers; merged into the table in `faults.py`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.proxy.core.subscriptions import Session
 from reliable_pubsub.proxy.core.topic_log import PublisherMark, TopicLog
 
-from . import faults_of_clients as clients
 from .faulty_parts import before_durable, with_request
 from .simulation import Variant
 
@@ -128,11 +127,4 @@ FAULTS_OF_PUBLISHING: Final[Mapping[str, Variant]] = {
     "late HELLO is granted": Variant(rules={hello: grant_late_hello}),
     "HELLO before durable": Variant(rules=before_durable(hello)),
     "no nonce": Variant(rules=with_request(hello, of_any_nonce)),
-    "numbers without outbox": Variant(publisher=clients.NumbersWithoutOutbox),
-    "numbering lost with power": Variant(publisher=clients.ForgetsNumberingInPowerLoss),
-    "plan apart from outbox": Variant(publisher=clients.PlanAfterPut),
-    "batch in doubt given up": Variant(publisher=clients.ForgetsBatchInDoubt),
-    "adopts unasked": Variant(publisher=clients.AdoptsUnasked),
-    "broken put goes on": Variant(publisher=clients.GoesOnAsIfNothingWas),
-    "takes any answer": Variant(publisher=clients.TakesAnyAnswer),
 }

@@ -1,4 +1,4 @@
-"""Planted faults of the broker, in what it does for subscribers; merged in `faults.py`."""
+"""Planted faults of the broker, for subscribers; merged into the table in `faults.py`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ from reliable_pubsub.proxy.core.subscribing import sub, unsub
 from reliable_pubsub.proxy.core.subscriptions import Subscription
 from reliable_pubsub.proxy.core.topic_log import TopicLog
 
-from . import faults_of_clients as clients
 from .faulty_parts import before_durable, with_decision, with_request
 from .simulated_store import SimulatedStore
 from .simulation import Variant
@@ -184,34 +183,9 @@ FAULTS_OF_SUBSCRIBING: Final[Mapping[str, Variant]] = {
     "epoch not compared in ACK": Variant(rules={ack: any_epoch_acknowledges}),
     "generation not compared": Variant(rules=with_request(subscription_of, of_any_generation)),
     "ACK rests on a lazy cursor": Variant(rules={cursor_moved: ack_rests_on_lazy_cursor}),
-    "acks before inbox is durable": Variant(subscriber=clients.AcknowledgesBeforeInbox),
-    "asks before it writes": Variant(
-        subscriber=clients.with_parts(inbox=clients.AsksBeforeItWrites)
-    ),
-    "a get writes once": Variant(
-        subscriber=clients.with_parts(inbox=clients.WritesOnceForAGet, requests=clients.MarksGets)
-    ),
-    "output apart from cursor": Variant(subscriber=clients.OutputAndCursorApart),
-    "redelivery not marked": Variant(
-        subscriber=clients.with_parts(delivering=clients.ForgetsWhatWasInHand)
-    ),
-    "cursor moves on hand-over": Variant(
-        subscriber=clients.with_parts(delivering=clients.AcknowledgesOnReceipt)
-    ),
-    "in hand before it is given": Variant(subscriber=clients.HandsOverBeforeItReturns),
-    "older offsets taken": Variant(
-        subscriber=clients.with_parts(fetching=clients.TakesOlderOffsets)
-    ),
-    "fetched outlives unsubscribe": Variant(
-        subscriber=clients.with_parts(subscription=clients.KeepsWhatItFetched)
-    ),
     # What is removed.
     "trims unread messages": Variant(rules={trims_due: trim_unread}),
     "LOST one message too short": Variant(rules=with_decision(get, report_too_few_lost)),
-    "loss swallowed": Variant(subscriber=clients.with_parts(fetching=clients.SwallowsLosses)),
-    "loss passed before it is told": Variant(
-        subscriber=clients.with_parts(fetching=clients.PassesLossUntold)
-    ),
     # A log that was set back.
     "LOG_CHANGED never told": Variant(
         rules={log_changed: lambda *_: None, not_this_log: answer_for_any_log}
