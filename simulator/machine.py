@@ -7,7 +7,8 @@ machine starts the next one from its disk, until the work is done.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar
+from copy import copy
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -20,13 +21,15 @@ from reliable_pubsub.common.core.errors import (
     StaleError,
 )
 from reliable_pubsub.common.core.marks import Marks
+from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.state_file import MemoryState
+from reliable_pubsub.common.world import World as Surroundings
 from reliable_pubsub.lab.core.run import OutputLine
 from reliable_pubsub.proxy.core.records import Appended
 
-from .network import Network
+from .network import Network, SimulatedClock, SimulatedTransport
 from .recording import Recording
 from .swarm import Faults
 from .world import Killed, Process, World
@@ -82,13 +85,7 @@ class Disk:
     def copy(self) -> Disk:
         """The same content, elsewhere."""
         copied = Disk()
-        copied.values = dict(self.values)
-        copied.output = list(self.output)
-        copied.copies = list(self.copies)
-        copied._durable = dict(self._durable)
-        copied._lazy = list(self._lazy)
-        copied.marks = dict(self.marks)
-        copied.old_marks = list(self.old_marks)
+        vars(copied).update((name, copy(kept)) for name, kept in vars(self).items())
         return copied
 
 
@@ -222,6 +219,14 @@ class Machine:
     def recorder(self, process: Process) -> Recorder:
         """Writes the journal of a life."""
         return self.recording.recorder(self.name, process.life, output=self.output)
+
+    def around(self, process: Process, role: Role, **more: Any) -> Surroundings:
+        """What is around a client of a process that has this role for the proxy."""
+        return Surroundings(
+            connect=lambda _: SimulatedTransport(process, self._network, self.name, role),
+            clock=SimulatedClock(process),
+            **more,
+        )
 
     def state_of(self, process: Process) -> SimulatedState:
         """What a process reads and writes as its state."""

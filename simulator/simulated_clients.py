@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -14,14 +13,11 @@ from reliable_pubsub.common.core.journal import AnyLine, Invoke
 from reliable_pubsub.common.core.message_base import QoS
 from reliable_pubsub.common.core.plan_mark import PlanMark, mark_of
 from reliable_pubsub.common.core.recorder import Recorder
-from reliable_pubsub.common.core.retry import RetryPolicy
-from reliable_pubsub.common.world import World
 from reliable_pubsub.proxy.core.records import Appended
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.publisher.core.receipt import Receipt
 
 from .machine import Machine
-from .network import SimulatedClock, SimulatedTransport
 from .recording import Life
 from .simulated_offers import OfferNetwork
 from .simulated_proxy import TOPICS
@@ -48,26 +44,12 @@ class Item(Struct, frozen=True):
         return sum(part.count for part in self.parts)
 
 
-class MakePublisher(Protocol):
-    """`Publisher`, or one with a planted fault."""
-
-    def __call__(
-        self,
-        client: str,
-        *,
-        retry: RetryPolicy,
-        on_log_changed: Any,
-        _world: World,
-    ) -> Publisher:
-        """Make one."""
-
-
 class PuttingMachine(Machine):
     """One that puts, through a real publisher."""
 
     role = "publisher"
     choices = ("adopt",)
-    make: MakePublisher
+    make: Callable[..., Publisher]  # the class, or one with a planted fault
     offers: OfferNetwork
 
     def _publisher(self, process: Process, recorder: Recorder) -> Publisher:
@@ -76,12 +58,10 @@ class PuttingMachine(Machine):
             self.name,
             retry=self._retry,
             on_log_changed=self.on_log_changed,
-            _world=World(
-                connect=lambda _: SimulatedTransport(
-                    process, self._network, self.name, "publisher"
-                ),
+            _world=self.around(
+                process,
+                "publisher",
                 connect_data=lambda _: self.offers.connect(process),
-                clock=SimulatedClock(process),
                 state=self.state_of(process),
                 recorder=recorder,
             ),

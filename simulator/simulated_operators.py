@@ -16,11 +16,9 @@ from reliable_pubsub.common.core.errors import (
 from reliable_pubsub.common.core.message_base import Start
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.core.start import Earliest, Now, at_offset, newest
-from reliable_pubsub.common.world import World
 from reliable_pubsub.proxy.core.records import Administered, Appended
 
 from .machine import Machine
-from .network import SimulatedClock, SimulatedTransport
 from .simulated_members import GROUP
 from .simulated_members import TOPIC as GROUP_TOPIC
 from .simulated_proxy import TOPICS
@@ -52,12 +50,8 @@ class OperatorMachine(Machine):
         """Do what is left, then see that puts go on."""
         admin = Admin(
             retry=self._retry,
-            _world=World(
-                connect=lambda _: SimulatedTransport(
-                    process, self._network, self.name, "subscriber"
-                ),
-                clock=SimulatedClock(process),
-                token=lambda count: self._chance.randbytes(count),
+            _world=self.around(
+                process, "subscriber", token=lambda count: self._chance.randbytes(count)
             ),
         )
         while self._left > 0:

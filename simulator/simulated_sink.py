@@ -17,13 +17,11 @@ from reliable_pubsub.common.core.errors import InDoubtError
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.core.transaction_messages import Part
 from reliable_pubsub.common.core.wire import decode_batch
-from reliable_pubsub.common.world import World
 from reliable_pubsub.proxy.core.records import Appended
 from reliable_pubsub.publisher.core.outbox import Encoded, encoded
 from reliable_pubsub.publisher.writer import TransactionWriter
 
 from .machine import Machine
-from .network import SimulatedClock, SimulatedTransport
 from .world import Process
 
 _NOTED = "noted"  # number of the last batch that is known to be over, as in Spark's commit log
@@ -71,12 +69,7 @@ class SinkMachine(Machine):
         writer = TransactionWriter(
             self.name,
             retry=self._retry,
-            _world=World(
-                connect=lambda _: SimulatedTransport(
-                    process, self._network, self.name, "publisher"
-                ),
-                clock=SimulatedClock(process),
-            ),
+            _world=self.around(process, "publisher"),
         )
         process.nonce = writer._session.nonce
         while (noted := int(state.load().get(_NOTED, b"0"))) < len(self._batches):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -22,15 +21,11 @@ from reliable_pubsub.common.core.errors import (
 from reliable_pubsub.common.core.message_base import QoS, SessionKind, Start
 from reliable_pubsub.common.core.plan_mark import PlanMark, mark_of
 from reliable_pubsub.common.core.recorder import Recorder, seen
-from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.start import Earliest, Now, at_offset, at_time, newest
-from reliable_pubsub.common.world import World
 from reliable_pubsub.lab.core.run import OutputLine
 from reliable_pubsub.subscriber.client import Subscriber
-from reliable_pubsub.subscriber.core.pull_timer import PushTiming
 
 from .machine import Machine
-from .network import SimulatedClock, SimulatedTransport
 from .simulated_push import TIMING, PushNetwork
 from .world import Interrupted, Killed, Process
 
@@ -55,27 +50,11 @@ class Subscribing(Struct, frozen=True):
     max_deliveries: int | None = None
 
 
-class MakeSubscriber(Protocol):
-    """`Subscriber`, or one with a planted fault."""
-
-    def __call__(
-        self,
-        client: str,
-        *,
-        retry: RetryPolicy,
-        on_log_changed: Any,
-        on_lower_qos: Callable[[str, str, int], None],
-        push_timing: PushTiming,
-        _world: World,
-    ) -> Subscriber:
-        """Make one."""
-
-
 class ClientMachine(Machine):
     """Runs programs over the real `Subscriber`, in a world that is simulated."""
 
     role = "subscriber"
-    make: MakeSubscriber
+    make: Callable[..., Subscriber]  # the class, or one with a planted fault
     pushes: PushNetwork
 
     def make_client(self, process: Process, recorder: Recorder) -> Subscriber:
@@ -86,12 +65,10 @@ class ClientMachine(Machine):
             on_log_changed=self.on_log_changed,
             on_lower_qos=lambda topic, publisher, qos: None,
             push_timing=TIMING,
-            _world=World(
-                connect=lambda _: SimulatedTransport(
-                    process, self._network, self.name, "subscriber"
-                ),
+            _world=self.around(
+                process,
+                "subscriber",
                 connect_data=lambda _: self.pushes.connect(process, self.name),
-                clock=SimulatedClock(process),
                 state=self.state_of(process),
                 recorder=recorder,
             ),

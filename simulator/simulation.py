@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from reliable_pubsub.common.core.dead_letter import DELIVERIES_USED_UP
 from reliable_pubsub.common.core.message_base import QoS, SessionKind
 from reliable_pubsub.lab.core.checker import check
+from reliable_pubsub.lab.reading import without_collection
 from reliable_pubsub.lab.variants import Rule, planted
 from reliable_pubsub.proxy.core import topic_log
 from reliable_pubsub.proxy.core.engine import Engine
@@ -38,7 +39,6 @@ from .recording import Recording
 from .simulated_callers import CallingMachine, calls
 from .simulated_clients import (
     Item,
-    MakePublisher,
     PublisherMachine,
 )
 from .simulated_database import SimulatedDatabase, SimulatedServing
@@ -51,13 +51,12 @@ from .simulated_push import RESEND_S, PushNetwork
 from .simulated_sink import SinkMachine, sink_plan
 from .simulated_store import SimulatedStore
 from .simulated_subscribers import (
-    MakeSubscriber,
     Step,
     SubscriberMachine,
     Subscribing,
 )
 from .swarm import Faults, Shape, swarm
-from .world import World, collected_afterwards
+from .world import World
 
 QUIET_S = 20.0  # then everything must come to its end within this
 STARTS = ("now", "last", "earliest", "newest", "offset", "time")  # what a subscribe may say
@@ -72,8 +71,8 @@ class Variant(Struct, frozen=True, kw_only=True):
     store: type[SimulatedStore] = SimulatedStore
     database: type[SimulatedDatabase] = SimulatedDatabase
     serving: type[SimulatedServing] = SimulatedServing
-    publisher: MakePublisher = Publisher
-    subscriber: MakeSubscriber = Subscriber
+    publisher: Callable[..., Publisher] = Publisher
+    subscriber: Callable[..., Subscriber] = Subscriber
 
 
 class Outcome(Struct, frozen=True):
@@ -95,7 +94,7 @@ def run_seed(
 ) -> Outcome:
     """Run one seed and check it. The same seed gives the same run, on every machine."""
     world = World(seed, tracing=tracing)
-    with collected_afterwards():
+    with without_collection():  # a world hangs together until it ends
         violations = judge(run_world(world, variant, shape))
     return Outcome(seed, violations, world.events_count, world.counts, world.trace)
 

@@ -7,12 +7,10 @@ and switches to it. Nothing but the seed decides which one that is.
 
 from __future__ import annotations
 
-import gc
 import heapq
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Final
 
 from greenlet import getcurrent, greenlet
@@ -239,15 +237,3 @@ class Process:
         except BaseException as raised:
             self.world.fail(raised)
         getcurrent().parent = self.world.advance()  # continues when this one returns
-
-
-@contextmanager
-def collected_afterwards() -> Iterator[None]:
-    """Collect no garbage for the time of a world: all of it hangs together until it ends."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
