@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from math import inf
 from pathlib import Path
-from typing import NoReturn
+from typing import Any
 
 import click
 from rich import box
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
+from reliable_pubsub.lab.text_table import text_table, wide_console
 from scripts.delivery import Verdict
 
 from .board import AT_THE_PROXY, ELSEWHERE, NOWHERE
@@ -30,6 +30,7 @@ RATIO_MIN = 0.9
 WINDOW_S = 2.0
 TOGETHER_S = 3.0  # accomplices on the honest topic
 LONGEST_S = 10.0  # silence of the honest beside floods; generous
+WIDTH = 100  # of what is shown where no terminal is
 
 RATES: dict[str, Callable[[Window], float]] = {
     "puts": lambda window: window.puts,
@@ -39,64 +40,58 @@ RATES: dict[str, Callable[[Window], float]] = {
 
 def show_windows(result: Measured, console: Console) -> None:
     """The tables."""
-    table = Table(title="medians of the windows, per second", title_justify="left", box=box.SIMPLE)
-    table.add_column("", no_wrap=True)
-    for column in ("puts", "deliveries", "attacks", "proxy CPU", "crowd CPU"):
-        table.add_column(column, justify="right")
-    for place, name in PLACES.items():
-        median = result.median
-        table.add_row(
-            name,
-            *(f"{median(place, of):,.0f}" for of in RATES.values()),
-            f"{median(place, lambda window: window.attacks):,.0f}",
-            f"{median(place, lambda window: window.proxy_cpu):.0%}",
-            f"{median(place, lambda window: window.crowd_cpu):.1%}",
-        )
-    console.print(table)
-    ratios = Table(title="ratios, taken group by group", title_justify="left", box=box.SIMPLE)
-    ratios.add_column("")
-    for column in ("at the proxy / alone", "elsewhere / alone", "at the proxy / elsewhere"):
-        ratios.add_column(column, justify="right")
-    for name, of in {**RATES, "puts by CPU": lambda window: window.puts_by_cpu}.items():
-        pairs = ((AT_THE_PROXY, NOWHERE), (ELSEWHERE, NOWHERE), (AT_THE_PROXY, ELSEWHERE))
-        ratios.add_row(name, *(f"{result.ratio(of, *pair):.2f}" for pair in pairs))
-    console.print(ratios)
+    of_each: list[tuple[str, Callable[[Window], float], str]] = [
+        ("#puts", RATES["puts"], ",.0f"),
+        ("#deliveries", RATES["deliveries"], ",.0f"),
+        ("#attacks", lambda window: window.attacks, ",.0f"),
+        ("#proxy CPU", lambda window: window.proxy_cpu, ".0%"),
+        ("#crowd CPU", lambda window: window.crowd_cpu, ".1%"),
+    ]
+    rows = [
+        (name, *(format(result.median(place, of), digits) for _, of, digits in of_each))
+        for place, name in PLACES.items()
+    ]
+    columns = ("", *(column for column, _, _ in of_each))
+    title = "medians of the windows, per second"
+    console.print(text_table(title, columns, rows, box=box.SIMPLE))
+    pairs = {
+        "#at the proxy / alone": (AT_THE_PROXY, NOWHERE),
+        "#elsewhere / alone": (ELSEWHERE, NOWHERE),
+        "#at the proxy / elsewhere": (AT_THE_PROXY, ELSEWHERE),
+    }
+    ratios = [
+        (name, *(f"{result.ratio(of, *pair):.2f}" for pair in pairs.values()))
+        for name, of in {**RATES, "puts by CPU": lambda window: window.puts_by_cpu}.items()
+    ]
+    title = "ratios, taken group by group"
+    console.print(text_table(title, ("", *pairs), ratios, box=box.SIMPLE))
 
 
 def show(result: Result, console: Console) -> None:
     """Tables and counts."""
     show_windows(result, console)
-    verdict = result.verdict
-    wrong = verdict.altered + verdict.misplaced
     console.print(
         f"{result.attacks:,} hostile connections, {result.accomplice_answers:,} moves of "
-        f"accomplices\n"
-        f"expected {verdict.expected:,} ({result.puts:,} honest, {result.accomplice_puts:,} of an "
-        f"accomplice), received {verdict.received:,}: lost {verdict.lost}, duplicated "
-        f"{verdict.duplicated}, out of order {verdict.out_of_order}, wrong {wrong}; unanswered "
-        f"{result.silences}\n"
+        f"accomplices; {result.puts:,} honest puts, {result.accomplice_puts:,} of an accomplice; "
+        f"unanswered {result.silences}\n"
         f"proxy: {result.before.resident_mib:.0f} MiB before, {result.after.resident_mib:.0f} "
         f"after; descriptors {result.before.descriptors} before, at most "
-        f"{result.descriptors_most}, {result.after.descriptors} after",
-        highlight=False,
+        f"{result.descriptors_most}, {result.after.descriptors} after"
     )
+    tell_verdicts(result.verdicts, console)
 
 
 def show_newcomers(found: Mapping[str, Mapping[str, Waited]], console: Console) -> None:
     """How long clients took to connect."""
-    title = "newcomers: seconds to their first answer"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE)
-    table.add_column("", no_wrap=True)
-    for column in ("came", "answered", "median", "longest"):
-        table.add_column(column, justify="right")
+    rows = []
     for place, sorts in found.items():
         for sort, one in sorts.items():
             taken = (one.median_s, max(one.seconds)) if one.seconds else ()
-            table.add_row(
-                f"{place}, {sort}",
-                *(str(one.came), str(len(one.seconds)), *(f"{s:.2f}" for s in taken)),
-            )
-    console.print(table)
+            counts = (f"{place}, {sort}", str(one.came), str(len(one.seconds)))
+            rows.append((*counts, *(f"{s:.2f}" for s in taken)))
+    columns = ("", "#came", "#answered", "#median", "#longest")
+    title = "newcomers: seconds to their first answer"
+    console.print(text_table(title, columns, rows, box=box.SIMPLE))
 
 
 def tell(outcome: Outcome, console: Console) -> None:
@@ -104,8 +99,7 @@ def tell(outcome: Outcome, console: Console) -> None:
     for name, memory in outcome.memory.items():
         console.print(
             f"{name}: {memory.before_mib:.0f} MiB before, at most {memory.most_mib:.0f}, "
-            f"bound {memory.bound_mib:.0f}",
-            highlight=False,
+            f"bound {memory.bound_mib:.0f}"
         )
     tell_verdicts(outcome.verdicts, console)
     silences = ", ".join(f"{name} {one:.2f} s" for name, one in outcome.longest_s.items())
@@ -117,13 +111,8 @@ def tell(outcome: Outcome, console: Console) -> None:
 def tell_verdicts(verdicts: Mapping[str, Verdict], console: Console) -> None:
     """What each honest subscriber has."""
     for name, verdict in verdicts.items():
-        wrong = verdict.altered + verdict.misplaced
-        console.print(
-            f"{name}: expected {verdict.expected:,}, received {verdict.received:,}: lost "
-            f"{verdict.lost}, duplicated {verdict.duplicated}, out of order "
-            f"{verdict.out_of_order}, wrong {wrong}",
-            highlight=False,
-        )
+        said = ", ".join(f"{what} {count:,}" for what, count in verdict.counts.items())
+        console.print(f"{name}: {said}")
 
 
 @contextmanager
@@ -143,16 +132,33 @@ def groups_in(seconds: float) -> int:
     return max(round(seconds / (3 * WINDOW_S)), 1)
 
 
+def measure_pair(seconds: float, seed: int, connections_per_s: float) -> list[str]:
+    """Measure an honest pair alone and beside a crowd, tell it; give what is wrong."""
+    groups = groups_in(seconds)
+    with at_work("windows", 3 * groups + 1) as (directory, advance):
+        trial = Trial(directory, seed=seed, attacks_per_s=connections_per_s)
+        with trial.running():
+            result = trial.run(
+                groups=groups,
+                window_s=WINDOW_S,
+                together_attacks=int(TOGETHER_S * connections_per_s),
+                tick=lambda: advance(1),
+            )
+    if len(result.windows) < len(PLACES) * groups:
+        return result.problems
+    show(result, wide_console(WIDTH))
+    return result.problems + list(too_slow(result))
+
+
 def besiege(
-    endpoints: frozenset[str], *, seconds: float, connections_per_s: float, seed: int
+    seconds: float, seed: int, connections_per_s: float, endpoints: frozenset[str]
 ) -> list[str]:
     """Flood endpoints, tell what became of it; give what is wrong."""
-    console = Console(width=None if sys.stdout.isatty() else 100)
     with at_work("flood", seconds) as (directory, advance):
         siege = Siege(directory, endpoints, seed=seed, attacks_per_s=connections_per_s)
         with siege.running():
             outcome = siege.run(seconds, advance)
-    tell(outcome, console)
+    tell(outcome, wide_console(WIDTH))
     return outcome.problems + [
         f"{name}: nothing for {one:.1f} s, longer than {LONGEST_S:g} s"
         for name, one in outcome.longest_s.items()
@@ -161,26 +167,18 @@ def besiege(
 
 
 def attack_with_keys(
-    endpoints: frozenset[str],
-    *,
     seconds: float,
-    connections_per_s: float,
     seed: int,
+    connections_per_s: float,
+    endpoints: frozenset[str],
     newcomers_s: float,
-    connections_per_s_max: int,
-    puts_per_s: float,
+    **settings: Any,
 ) -> list[str]:
     """Attack encrypted endpoints, tell what became of it; give what is wrong."""
-    console = Console(width=None if sys.stdout.isatty() else 100)
-    groups = groups_in(seconds)
+    console, groups = wide_console(WIDTH), groups_in(seconds)
     with at_work("windows", 3 * groups) as (directory, advance):
         trial = SecureTrial(
-            directory,
-            endpoints,
-            seed=seed,
-            attacks_per_s=connections_per_s,
-            connections_per_s_max=connections_per_s_max,
-            puts_per_s=puts_per_s,
+            directory, endpoints, seed=seed, attacks_per_s=connections_per_s, **settings
         )
         with trial.running():
             if newcomers_s:
@@ -192,8 +190,7 @@ def attack_with_keys(
     console.print(
         f"{result.keyless:,} connections without a key, half open or slow, "
         f"{result.intrusions:,} with a wrong key, a stolen id or beyond their rights: "
-        f"{result.denials:,} were DENIED\ngrown: {grown}",
-        highlight=False,
+        f"{result.denials:,} were DENIED\ngrown: {grown}"
     )
     return result.problems + list(too_slow(result))
 
@@ -203,14 +200,6 @@ def too_slow(result: Measured) -> Iterator[str]:
     worst = min(result.ratio(of, AT_THE_PROXY, NOWHERE) for of in RATES.values())
     if worst < RATIO_MIN:
         yield f"the honest pair kept {worst:.2f} of its rate, less than {RATIO_MIN}"
-
-
-def conclude(problems: list[str], seed: int, console: Console) -> NoReturn:
-    """Say whether everything held, and end."""
-    for problem in problems:
-        console.print(problem, style="bold red", highlight=False)
-    console.print(f"seed {seed}: {'failed' if problems else 'held'}", highlight=False)
-    sys.exit(1 if problems else 0)
 
 
 def chosen(_: click.Context, __: click.Parameter, value: str) -> frozenset[str]:
@@ -279,37 +268,22 @@ def main(
     grew by more than its endpoints may hold, or a silence was longer than 10 s.
     """
     seed = secrets.randbits(32) if seed is None else seed
-    if secure or endpoints != {REQUEST}:
-        common = {"seconds": seconds, "connections_per_s": connections_per_s}
-        problems = (
-            attack_with_keys(
-                endpoints,
-                **common,
-                seed=seed,
-                newcomers_s=newcomers_s,
-                connections_per_s_max=connections_per_s_max,
-                puts_per_s=puts_per_s,
-            )
-            if secure
-            else besiege(endpoints, **common, seed=seed)
+    common = (seconds, seed, connections_per_s)
+    if secure:
+        problems = attack_with_keys(
+            *common,
+            endpoints,
+            newcomers_s,
+            connections_per_s_max=connections_per_s_max,
+            puts_per_s=puts_per_s,
         )
-        conclude(problems, seed, Console(width=None if sys.stdout.isatty() else 100))
-    groups = groups_in(seconds)
-    console = Console(width=None if sys.stdout.isatty() else 100)
-    with at_work("windows", 3 * groups + 1) as (directory, advance):
-        trial = Trial(directory, seed=seed, attacks_per_s=connections_per_s)
-        with trial.running():
-            result = trial.run(
-                groups=groups,
-                window_s=WINDOW_S,
-                together_attacks=int(TOGETHER_S * connections_per_s),
-                tick=lambda: advance(1),
-            )
-    problems = list(result.problems)
-    if len(result.windows) == len(PLACES) * groups:
-        show(result, console)
-        problems += too_slow(result)
-    conclude(problems, seed, console)
+    else:
+        problems = measure_pair(*common) if endpoints == {REQUEST} else besiege(*common, endpoints)
+    console = wide_console(WIDTH)
+    for problem in problems:
+        console.print(problem, style="bold red")
+    console.print(f"seed {seed}: {'failed' if problems else 'held'}")
+    sys.exit(1 if problems else 0)
 
 
 if __name__ == "__main__":

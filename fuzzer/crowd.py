@@ -7,20 +7,27 @@ the proxy's half of the handshake read, rest sent, waiting for its end.
 from __future__ import annotations
 
 import heapq
+import os
+import random
 import select
 import socket
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 
+from msgspec.structs import replace
+
 from .attacks import Attack
+from .board import AT_THE_PROXY, Board
+from .floods import SCENE, Following, Place, many_small_plain_subscriptions
 
 AGE_S_MAX = 5.0  # a connection that gets no further is closed
 TRICKLE_S = 0.1  # between two bytes
 TURN_S = 0.01  # what is due in it begins at once: each time that we wake takes from the attacked
 READ_BYTES = 65_536
+BURST, BURST_EVERY_S = 200, 10.0  # connections at once
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with RST
 _IN = select.EPOLLIN | select.EPOLLRDHUP
 _OUT = select.EPOLLOUT
@@ -169,33 +176,49 @@ class Crowd:
         one.socket.close()
 
 
-def press(
-    crowd: Crowd,
-    following: Callable[[], tuple[Attack, int]],
-    target: Callable[[], Sequence[Address] | None],
-    *,
+def run_crowd(
+    board: Board,
+    make: Callable[[Sequence[Place], int], Following],
+    of_way: Mapping[int, Sequence[Place]],
     per_s: float,
-    stopping: Callable[[], bool],
+    seed: int,
+    bursts: Sequence[Place] = (),
 ) -> None:
-    """Begin so many attacks a second until told to stop; none while there is no target.
+    """The crowd's process: so many attacks a second until told to end.
 
     A crowd that is late makes up for at most a tenth of a second.
 
     Args:
-        following: the next attack, and which of the target's addresses it is for.
+        make: what attacks the places at the proxy; elsewhere the same connections come.
+        of_way: the places by what `crowd_goes` says; none while there are none.
+        bursts: places at the proxy where now and then many come at once.
     """
+    os.nice(19)
+    crowd, chance = Crowd(), random.Random(seed)
+    following = make(of_way[AT_THE_PROXY], seed)
     next_s = time.monotonic()
-    while not stopping():
+    next_burst_s = 0.0
+    while not board["all_end"]:
         now_s = time.monotonic()
-        addresses = target()
-        if addresses is None:
+        board["attacks"], board["refused"] = crowd.counts["begun"], crowd.counts["refused"]
+        places = of_way.get(board["crowd_goes"])
+        if places is None:
             crowd.close()
             time.sleep(0.02)
             continue
+        if bursts and now_s >= next_burst_s:
+            next_burst_s = now_s + BURST_EVERY_S
+            _burst(crowd, chance.choice(bursts), chance)
         next_s = max(next_s, now_s - 0.1)
         while next_s <= now_s:
             attack, place = following()
-            crowd.begin(attack, addresses[place])
+            crowd.begin(attack, address_of(places[place].endpoint))
             next_s += 1 / per_s
         crowd.turn(max(next_s - time.monotonic(), TURN_S))
     crowd.close()
+
+
+def _burst(crowd: Crowd, place: Place, chance: random.Random) -> None:
+    one = many_small_plain_subscriptions(chance, SCENE, place.role)
+    for _ in range(BURST):
+        crowd.begin(replace(one, repeats=True), address_of(place.endpoint))

@@ -8,7 +8,7 @@ in `intruders.py`.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import cycle, islice
 from typing import Final
 
@@ -16,8 +16,7 @@ from reliable_pubsub.common.core.message_base import Role
 
 from . import zmtp
 from .attacks import SILENCE_S, Attack, Kind, Scene
-from .floods import Place
-from .trial import SCENE
+from .floods import SCENE, Following, Place
 
 GREETING: Final = zmtp.greeting(mechanism=b"CURVE")
 PREPARED: Final = 1_000
@@ -80,7 +79,7 @@ HALF_OPEN: Final[tuple[Kind, ...]] = (
 SLOW: Final[tuple[Kind, ...]] = (a_curve_greeting_byte_by_byte,)
 
 
-def keyless_attacks(places: Sequence[Place], seed: int) -> Callable[[], tuple[Attack, int]]:
+def keyless_attacks(places: Sequence[Place], seed: int) -> Following:
     """Attacks without end: without a key, half open and slow in turn, at each place in turn.
 
     The same seed gives the same attacks in the same order. They are made before the first one, and
@@ -88,9 +87,6 @@ def keyless_attacks(places: Sequence[Place], seed: int) -> Callable[[], tuple[At
 
     Args:
         places: with the kinds of plaintext connections for each.
-
-    Returns:
-        A function that gives the next attack, and which of the places it is for.
     """
     chance = random.Random(seed)
 

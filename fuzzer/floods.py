@@ -6,7 +6,7 @@ The kinds of `attacks.py` are for request endpoints, and go to that of a relay t
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -29,6 +29,9 @@ STAYS_S: Final = 2.0
 SHORTER_HANDSHAKE_BYTES: Final = zmtp.GREETING_BYTES + 28  # that of XPUB and XSUB: without an id
 JUNK: Final = zmtp.framed(b"j" * 100) * 600
 MIB: Final = 2**20
+
+SCENE: Final = Scene(topic="honest", publisher="honest-pub", subscriber="honest-sub", old_epoch=1)
+Following = Callable[[], tuple[Attack, int]]  # the next attack, and which of the places it is for
 
 Endpoint = str  # one of these
 REQUEST: Final[Endpoint] = "request"
@@ -164,7 +167,7 @@ def status_that_is_not_read(_: random.Random, __: Scene, ___: Role) -> Attack:
 
 
 class Place(Struct, frozen=True):
-    """Where floods go: a socket of a process."""
+    """Where attacks go: a socket of a process."""
 
     endpoint: str
     role: Role
@@ -216,3 +219,26 @@ def places(chosen: frozenset[Endpoint], at: Mapping[str, str]) -> list[Place]:
             Place(at["relay_push"], "subscriber", _AT_PUSH),
         ]
     return found
+
+
+def flood_of(found: Sequence[Place], seed: int) -> Following:
+    """Attacks without end: each place in its turn, each kind of it as often as the others.
+
+    The same seed gives the same attacks in the same order.
+    """
+    chance = random.Random(seed)
+
+    def of(place: Place) -> Iterator[Attack]:
+        kinds = list(place.kinds)
+        while True:
+            chance.shuffle(kinds)
+            for kind in kinds:
+                yield kind(chance, SCENE, place.role)
+
+    def endless() -> Iterator[tuple[Attack, int]]:
+        all_of_them = [of(place) for place in found]
+        while True:
+            for number, attacks in enumerate(all_of_them):
+                yield next(attacks), number
+
+    return endless().__next__

@@ -14,7 +14,6 @@ by content, too.
 from __future__ import annotations
 
 import os
-import random
 import re
 import socket
 import time
@@ -23,29 +22,24 @@ from contextlib import contextmanager
 from math import inf
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from reliable_pubsub.common.core.settings import ENVIRONMENT_PREFIX
 from reliable_pubsub.relay.listener import Gate, listen
 from reliable_pubsub.relay.sockets import BACKLOG
 from scripts.delivery import Verdict
 from tests.integration.harness import Process, eventually
 from tests.integration.keyed_service import KeyedService
-from tests.integration.relay_tree import RelayProcess
 
-from . import honest
-from .board import AT_THE_PROXY, ELSEWHERE, NOWHERE, Board
-from .client_processes import complaints, differences, ended, verdicts_of
-from .crowd import Address, Crowd, address_of, press
+from .attacked import PUSHED, Attacked, make_known
+from .board import AT_THE_PROXY, ELSEWHERE, NOWHERE
+from .crowd import run_crowd
 from .curve_attacks import keyless_attacks
-from .floods import INGRESS, PUSH, RELAY, REQUEST, Endpoint, Place, places
+from .floods import INGRESS, PUSH, RELAY, REQUEST, SCENE, Endpoint, places
 from .intruders import OWN_ID, OWN_TOPIC, Target, intrude
 from .newcomers import Waited, newcomers
-from .trial import PLACES, SCENE, Measured, Trial, Window, footprint, make_known
+from .trial import PLACES, Measured, Trial, Window, footprint
 
 GROWN_MIB_MAX = 100.0  # of a process, at its highest
 INTRUDERS_SHARE = 0.5  # of the hostile: three of the six sorts have keys
-PUSHED = replace(SCENE, subscriber="honest-pushed")
 HONEST, RELAY_KEY, UNKNOWN = "honest", "relay", "stranger"
 ALL = ("put", "get", "history", "dead_letters", "status")
 
@@ -89,29 +83,6 @@ class Deployment(KeyedService):
         """Start a process with the setting."""
         return super().run(room, *arguments, prefix=(*self._environment, *prefix))
 
-    def start_all(self, endpoints: frozenset[Endpoint]) -> dict[str, str]:
-        """Start; give the endpoints without keys, by name, and reach the proxy as the honest."""
-        self.start()
-        at = {
-            "publisher": str(self.publisher_endpoint),
-            "subscriber": str(self.subscriber_endpoint),
-            "push": self.push_endpoint,
-            "ingress": self.ingress_endpoint,
-        }
-        self.publisher_endpoint = self.reach(at["publisher"], HONEST)
-        self.subscriber_endpoint = self.reach(at["subscriber"], HONEST)
-        self.attacked: dict[str, Process] = {"proxy": self.proxy}
-        if RELAY in endpoints:
-            options = (
-                *("--upstream", at["subscriber"], "--clients", str(self.known)),
-                *("--secret-key", str(self.secret(RELAY_KEY))),
-                *("--server-key", str(self.keys / "proxy.key")),
-            )
-            relay = RelayProcess(self, "relay", *options)
-            self.attacked["relay"] = relay.process
-            at |= {"relay": relay.endpoint, "relay_push": relay.push_endpoint}
-        return at
-
     def targets(self, at: Mapping[str, str], endpoints: frozenset[Endpoint]) -> list[Target]:
         """What intruders go to."""
         names = {
@@ -129,24 +100,6 @@ class Deployment(KeyedService):
             for name in names[endpoint]
             for server in [RELAY_KEY if endpoint == RELAY else "proxy"]
         ]
-
-
-def run_keyless(
-    board: Board, near: list[Place], elsewhere: list[Place], rate: float, seed: int
-) -> None:
-    """The process of those without keys."""
-    os.nice(19)
-    crowd, following = Crowd(), keyless_attacks(near, seed)
-    addresses = {
-        AT_THE_PROXY: [address_of(place.endpoint) for place in near],
-        ELSEWHERE: [address_of(place.endpoint) for place in elsewhere],
-    }
-
-    def target() -> list[Address] | None:
-        board["attacks"], board["refused"] = crowd.counts["begun"], crowd.counts["refused"]
-        return addresses.get(board["crowd_goes"])
-
-    press(crowd, following, target, per_s=rate, stopping=lambda: bool(board["all_end"]))
 
 
 def highest_mib(pid: int) -> float:
@@ -179,7 +132,7 @@ class SecureTrial(Trial):
     """A deployment, its clients, and endpoints that keep everyone out."""
 
     hostile = ("crowd", "intruders")
-    honest = ("publisher", "subscriber", "pushed")
+    subscribers = Attacked.subscribers
     settle_s = (
         3.0  # handshakes that were begun end meanwhile, and what a bound lets in at once is in
     )
@@ -200,62 +153,53 @@ class SecureTrial(Trial):
             connections_per_s_max: the setting of proxies and relays; 0: its default.
             puts_per_s: pace of the honest publisher.
         """
+        self._near = Deployment(directory / "near", connections_per_s_max)
+        super().__init__(directory, self._near, seed=seed, attacks_per_s=attacks_per_s)
         self._puts_per_s = puts_per_s
-        super().__init__(directory, seed=seed, attacks_per_s=attacks_per_s)
-        most = connections_per_s_max
-        self._near = self._service = Deployment(directory / "near", most)
-        self._endpoints = endpoints
-        self._outputs = {
-            scene.subscriber: directory / f"{scene.subscriber}.jsonl" for scene in (SCENE, PUSHED)
-        }
+        self._chosen = endpoints
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """All clients at work; the hostile go nowhere yet."""
-        board, near, chosen = self._board, self._near, self._endpoints
+        near, chosen = self._near, self._chosen
         kept_out: KeptOut | None = None
         try:
-            near_at = near.start_all(chosen)
+            near.start()
+            self._start_relay(
+                chosen,
+                str(near.subscriber_endpoint),
+                *("--clients", str(near.known), "--secret-key", str(near.secret(RELAY_KEY))),
+                *("--server-key", str(near.keys / "proxy.key")),
+            )
+            near_at = self._endpoints()
+            near.publisher_endpoint = near.reach(near_at["publisher"], HONEST)
+            near.subscriber_endpoint = near.reach(near_at["subscriber"], HONEST)
             kept_out = KeptOut(near_at)
-            make_known(near)
-            polled_at = pushed_at = near.subscriber_endpoint
+            make_known(near, PUSHED)
+            pushed_at = near.subscriber_endpoint
             if RELAY in chosen:
                 pushed_at = near.reach(near_at["relay"], HONEST, RELAY_KEY)
-            with near.open_subscriber(PUSHED.subscriber) as subscriber:
-                subscriber.subscribe(SCENE.topic)
-            polled, pushed = (str(path) for path in self._outputs.values())
-            start = self._processes.start
-            start("subscriber", honest.subscribe, SCENE, polled_at, polled)
-            start("pushed", honest.subscribe, PUSHED, pushed_at, pushed, is_pushed=True)
-            start("publisher", honest.publish, SCENE, near.publisher_endpoint, self._puts_per_s)
+            honest_at = (near.publisher_endpoint, near.subscriber_endpoint, pushed_at)
+            self._start_honest(*honest_at, puts_per_s=self._puts_per_s)
+            of_way = {AT_THE_PROXY: near_at, ELSEWHERE: kept_out.at}
+            found = {way: places(chosen, at) for way, at in of_way.items()}
             keyless = self._attacks_per_s * (1 - INTRUDERS_SHARE)
-            found = places(chosen, near_at), places(chosen, kept_out.at)
-            start("crowd", run_keyless, *found, keyless, self._seed)
-            targets = {
-                AT_THE_PROXY: near.targets(near_at, chosen),
-                ELSEWHERE: near.targets(kept_out.at, chosen),
-            }
+            self._start("crowd", run_crowd, keyless_attacks, found, keyless, self._seed)
+            targets = {way: near.targets(at, chosen) for way, at in of_way.items()}
             rate = self._attacks_per_s * INTRUDERS_SHARE
-            start("intruders", intrude, SCENE, targets, rate, self._seed)
-            for slot in ("deliveries", "pushed_deliveries"):
-                eventually(lambda slot=slot: board[slot] > 50, "delivery to the honest")  # type: ignore[misc]
+            self._start("intruders", intrude, SCENE, targets, rate, self._seed)
+            self._await_honest()
             yield
         finally:
-            self._processes.stop()
-            near.close()
+            self._stop()
             if kept_out is not None:
                 kept_out.close()
-
-    def _serving(self) -> list[int]:
-        return [one.pid for one in self._near.attacked.values()]
 
     def measure(
         self, *, groups: int, window_s: float, tick: Callable[[], None] = lambda: None
     ) -> SecureResult:
         """Windows of each sort in shuffled order; then judge."""
-        chance = random.Random(self._seed)
-        order = [p for _ in range(groups) for p in chance.sample(list(PLACES), len(PLACES))]
-        return self._measured(order, lambda place: self.window(place, window_s), tick)
+        return self._measured(self._order(groups), lambda one: self.window(one, window_s), tick)
 
     def newcomers(
         self, seconds: float, tick: Callable[[float], None] = lambda _: None
@@ -294,7 +238,7 @@ class SecureTrial(Trial):
         pass_through: Callable[[int], Window | None],
         tick: Callable[[], None],
     ) -> SecureResult:
-        board, attacked = self._board, self._near.attacked
+        board, attacked = self._board, self._attacked
         before = {name: footprint(one.pid).resident_mib for name, one in attacked.items()}
         windows = []
         for place in order:
@@ -307,9 +251,8 @@ class SecureTrial(Trial):
             for name, one in attacked.items()
             if one.exit_code is None
         }
-        problems = self._broken() or list(self._end_honest())
-        verdicts = verdicts_of(board, SCENE, self._outputs)
-        problems += differences(verdicts)
+        problems = self._broken() or list(self._end())
+        verdicts = self._judge(problems)
         problems += [
             f"the {name} grew by {mib:.0f} MiB, more than {GROWN_MIB_MAX:.0f}"
             for name, mib in grown.items()
@@ -327,15 +270,3 @@ class SecureTrial(Trial):
             grown_mib=grown,
             problems=problems,
         )
-
-    def _broken(self) -> list[str]:
-        """What leaves nothing to wait for."""
-        found = ended(self._near.attacked)
-        names = [name for name in self.hostile if not self._processes[name].is_alive()]
-        return found + [f"the process of the {name} has ended; see above" for name in names]
-
-    def _end_honest(self) -> Iterator[str]:
-        """End the honest; say what went wrong with any process."""
-        yield from self._processes.end_honest("subscriber", "pushed")
-        yield from self._broken()
-        yield from complaints(self._near.attacked, self._near)

@@ -20,24 +20,24 @@ import select
 import socket
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from reliable_pubsub.common.core.errors import PubSubError
-from scripts.delivery import Verdict, compare
+from reliable_pubsub.common.core.message_base import Role
+from scripts.delivery import Verdict
 from tests.integration.harness import Service, eventually
 
-from . import accomplices, honest, zmtp
-from .attacks import KINDS, Attack, Scene, attack
+from . import accomplices, zmtp
+from .attacked import Attacked, make_known
+from .attacks import KINDS, Scene
 from .board import AT_THE_PROXY, ELSEWHERE, HONEST_TOPIC, IDLE, NOWHERE, OWN_TOPIC, Board, forked
-from .client_processes import ClientProcesses, unexpected_of
-from .crowd import Address, Crowd, address_of, press
+from .crowd import run_crowd
+from .floods import SCENE, Place, flood_of
 
-SCENE = Scene(topic="honest", publisher="honest-pub", subscriber="honest-sub", old_epoch=1)
 SETTLE_S = 0.3  # from a change of the crowd's way to the window
 DESCRIPTORS_SPARE = 8  # beside those of before: a status request, a connection that is closing
 ACCOMPLICE_PUTS_MIN = 5
@@ -89,7 +89,7 @@ class Measured(Struct, frozen=True, kw_only=True):
 class Result(Measured, frozen=True, kw_only=True):
     """A whole trial."""
 
-    verdict: Verdict
+    verdicts: dict[str, Verdict]  # by honest subscriber
     puts: int
     accomplice_puts: int
     accomplice_answers: int
@@ -99,39 +99,6 @@ class Result(Measured, frozen=True, kw_only=True):
     after: Footprint
     descriptors_most: int
     problems: list[str]
-
-
-def hostile_attacks(seed: int) -> Callable[[], tuple[Attack, int]]:
-    """Attacks without end, each kind as often as the others, and which endpoint (0, 1) each is for.
-
-    The same seed gives the same attacks in the same order.
-    """
-    chance = random.Random(seed)
-
-    def endless() -> Iterator[tuple[Attack, int]]:
-        names = list(KINDS)
-        while True:
-            chance.shuffle(names)
-            for name in names:
-                place = chance.randrange(2)
-                role = ("publisher", "subscriber")[place]
-                yield attack(name, chance, SCENE, role), place  # type: ignore[arg-type]
-
-    return endless().__next__
-
-
-def run_crowd(
-    board: Board, proxy: list[Address], elsewhere: Address, rate: float, seed: int
-) -> None:
-    """The crowd's process."""
-    os.nice(19)
-    crowd, following = Crowd(), hostile_attacks(seed)
-
-    def target() -> list[Address] | None:
-        board["attacks"], board["refused"] = crowd.counts["begun"], crowd.counts["refused"]
-        return {AT_THE_PROXY: proxy, ELSEWHERE: [elsewhere] * 2}.get(board["crowd_goes"])
-
-    press(crowd, following, target, per_s=rate, stopping=lambda: bool(board["all_end"]))
 
 
 def accept_all(board: Board, pipe: Any) -> None:
@@ -177,51 +144,49 @@ def footprint(pid: int) -> Footprint:
     )
 
 
-def make_known(service: Service) -> None:
-    """Give both honest clients an epoch that will be an old one, and the subscription."""
-    with service.open_publisher(SCENE.publisher) as publisher:
-        publisher.connect()
-    with service.open_subscriber(SCENE.subscriber) as subscriber:
-        subscriber.subscribe(SCENE.topic)
-
-
-class Trial:
+class Trial(Attacked):
     """One proxy and its clients."""
 
+    subscribers: ClassVar[Mapping[str, Scene]] = {"subscriber": SCENE}
     hostile: tuple[str, ...] = ("crowd",)  # processes that attack, at a pace
-    honest: tuple[str, ...] = ("publisher", "subscriber")
     settle_s = SETTLE_S
 
-    def __init__(self, directory: Path, *, seed: int, attacks_per_s: float) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        service: Service | None = None,
+        *,
+        seed: int,
+        attacks_per_s: float,
+    ) -> None:
         """Prepare; nothing runs yet."""
-        self._service = Service(directory)
-        self._output = directory / "honest.jsonl"
-        self._seed = seed
-        self._attacks_per_s = attacks_per_s
-        self._board = Board()
-        self._processes = ClientProcesses(self._board)
+        service = service or Service(directory)
+        super().__init__(directory, service, seed=seed, attacks_per_s=attacks_per_s)
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """All clients at work; the crowd goes nowhere yet."""
         try:
-            self._service.start_proxy()
+            self._attacked["proxy"] = self._service.start_proxy()
             make_known(self._service)
-            service, board = self._service, self._board
-            endpoints = (service.publisher_endpoint, service.subscriber_endpoint)
+            at = self._endpoints()
+            roles: tuple[Role, ...] = ("publisher", "subscriber")
+            kinds = tuple(KINDS.values())
             mine, its = forked.Pipe()
-            start = self._processes.start
-            start("elsewhere", accept_all, its)
-            proxy = [address_of(endpoint) for endpoint in endpoints]
-            start("crowd", run_crowd, proxy, mine.recv(), self._attacks_per_s, self._seed)
-            start("accomplices", accomplices.conspire, SCENE, *endpoints, self._seed)
-            start("subscriber", honest.subscribe, SCENE, endpoints[1], str(self._output))
-            start("publisher", honest.publish, SCENE, endpoints[0])
-            eventually(lambda: board["deliveries"] > 50, "delivery to the honest pair")
+            self._start("elsewhere", accept_all, its)
+            acceptor = "tcp://{}:{}".format(*mine.recv())
+            of_way = {
+                AT_THE_PROXY: [Place(at[role], role, kinds) for role in roles],
+                ELSEWHERE: [Place(acceptor, role, kinds) for role in roles],
+            }
+            self._start("crowd", run_crowd, flood_of, of_way, self._attacks_per_s, self._seed)
+            endpoints = (at["publisher"], at["subscriber"])
+            self._start("accomplices", accomplices.conspire, SCENE, *endpoints, self._seed)
+            self._start_honest(*endpoints)
+            self._await_honest()
             yield
         finally:
-            self._processes.stop()
-            self._service.close()
+            self._stop()
 
     def window(self, place: int, window_s: float) -> Window:
         """Send the crowd somewhere, and look for so long."""
@@ -233,11 +198,11 @@ class Trial:
         def look() -> list[float]:
             attacks = board["attacks"] + board["intrusions"]
             hostile_s, honest_s = (
-                sum(cpu_s(self._processes[name].pid or 0) for name in names)
-                for names in (self.hostile, self.honest)
+                sum(cpu_s(self._clients[name].pid or 0) for name in names)
+                for names in (self.hostile, ("publisher", *self.subscribers))
             )
             counts = (board["puts"], board["deliveries"], attacks)
-            served_s = honest_s + sum(map(cpu_s, self._serving()))
+            served_s = honest_s + sum(cpu_s(one.pid) for one in self._attacked.values())
             return [time.perf_counter(), *counts, cpu_s(proxy), hostile_s, served_s]
 
         begin = look()
@@ -256,9 +221,10 @@ class Trial:
             served_cpu=served_cpu,
         )
 
-    def _serving(self) -> list[int]:
-        """The processes that serve the honest."""
-        return [self._service.proxy.pid]
+    def _order(self, groups: int) -> list[int]:
+        """Where the crowd goes, window by window: groups of one for each place, shuffled."""
+        chance = random.Random(self._seed)
+        return [p for _ in range(groups) for p in chance.sample(list(PLACES), len(PLACES))]
 
     def run(
         self,
@@ -269,11 +235,11 @@ class Trial:
         tick: Callable[[], None] = lambda: None,
     ) -> Result:
         """Windows, then all on the honest topic for so many attacks, then the judgement."""
-        chance, board, pid = random.Random(self._seed), self._board, self._service.proxy.pid
+        board, pid = self._board, self._service.proxy.pid
         windows: list[Window] = []
         before = footprint(pid)
         descriptors_most = before.descriptors
-        for place in [p for _ in range(groups) for p in chance.sample(list(PLACES), len(PLACES))]:
+        for place in self._order(groups):
             if not self._broken():
                 windows.append(self.window(place, window_s))
                 descriptors_most = max(descriptors_most, self._footprint(before).descriptors)
@@ -290,14 +256,10 @@ class Trial:
         descriptors_most = max(descriptors_most, self._footprint(before).descriptors)
         tick()
         board["crowd_goes"], board["accomplices_do"] = NOWHERE, IDLE
-        broken = self._broken()
-        problems = broken or list(self._end(before))
-        verdict = self._judge()
-        if not (broken or verdict.perfect):
-            problems.append(f"the honest subscriber's file is not what was put: {verdict}")
+        problems = self._broken() or [*self._end(), *self._left_over(before)]
         return Result(
             windows=windows,
-            verdict=verdict,
+            verdicts=self._judge(problems),
             puts=board["puts"],
             accomplice_puts=board["accomplice_puts"],
             accomplice_answers=board["accomplice_answers"],
@@ -309,56 +271,24 @@ class Trial:
             problems=problems,
         )
 
-    def _end(self, before: Footprint) -> Iterator[str]:
-        """End the honest pair; say what went wrong with any process."""
+    def _left_over(self, before: Footprint) -> Iterator[str]:
+        """What must not be there when the honest pair has ended, and the crowd has gone."""
         board, proxy = self._board, self._service.proxy
-        yield from self._processes.end_honest("subscriber")
         if board["silences"]:
             yield f"{board['silences']} requests of the honest publisher went unanswered"
         if board["refused"]:
             yield f"{board['refused']} attacks could not begin"
-        yield from self._broken()
-        if proxy.exit_code is not None:
-            return
-        if unexpected := unexpected_of(proxy):
-            yield f"the proxy complained: {unexpected}"
-        try:
-            self._service.status()
-        except PubSubError as error:
-            yield f"the proxy does not answer: {error}"
-            return
         most = before.descriptors + DESCRIPTORS_SPARE
         try:
             eventually(
-                lambda: footprint(proxy.pid).descriptors <= most,
+                lambda: proxy.exit_code is not None or footprint(proxy.pid).descriptors <= most,
                 f"end of the hostile connections: more than {most} descriptors",
                 timeout_s=DESCRIPTORS_BACK_S,
             )
         except AssertionError as error:
             yield str(error)
 
-    def _broken(self) -> list[str]:
-        """What leaves nothing to wait for."""
-        proxy, found = self._service.proxy, []
-        if proxy.exit_code is not None:
-            found.append(f"the proxy ended with exit code {proxy.exit_code}: {proxy.stderr}")
-        if not self._processes["accomplices"].is_alive():
-            found.append("the accomplices got a wrong answer, or none; see above")
-        return found
-
     def _footprint(self, otherwise: Footprint) -> Footprint:
         """What the proxy holds, if it is there."""
         proxy = self._service.proxy
         return otherwise if proxy.exit_code is not None else footprint(proxy.pid)
-
-    def _judge(self) -> Verdict:
-        """Compare the honest subscriber's file with what was put."""
-        puts: dict[str, Sequence[bytes]] = {
-            SCENE.publisher: [honest.payload(n + 1) for n in range(self._board["puts"])],
-            accomplices.PUBLISHER: [
-                accomplices.payload(n + 1) for n in range(self._board["accomplice_puts"])
-            ],
-        }
-        outputs = {SCENE.subscriber: self._output}
-        (verdict,) = compare(outputs, {SCENE.subscriber: [SCENE.topic]}, {SCENE.topic: puts})
-        return verdict

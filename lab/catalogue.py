@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
 import click
 from click.shell_completion import CompletionItem
-from rich.console import Console
-from rich.table import Table
 
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, readable_errors
 from reliable_pubsub.common.core.errors import ConfigurationError
@@ -21,6 +18,7 @@ from reliable_pubsub.common.yaml_file import load_yaml
 
 from .core.scenario import Scenario
 from .core.scenario_file import parse_scenario
+from .text_table import text_table, wide_console
 
 SHIPPED: Final = CONFIGS / "lab"
 
@@ -92,9 +90,9 @@ def complete(_context: click.Context, _option: click.Parameter, begun: str) -> l
 def main() -> None:
     """Show the scenarios that are shipped: what happens, and what each teaches."""
     with readable_errors():
-        table = Table(box=None, padding=(0, 2, 1, 0))
-        for column in ("scenario", "what happens", "question"):
-            table.add_column(column, no_wrap=column == "scenario")
-        for name, path in shipped().items():
-            table.add_row(name, load_scenario(path).title, comment_of(path).get("Question", ""))
-        Console(width=None if sys.stdout.isatty() else 120).print(table)
+        rows = [
+            (name, load_scenario(path).title, comment_of(path).get("Question", ""))
+            for name, path in shipped().items()
+        ]
+        columns = ("scenario", "what happens", "question")
+        wide_console(120).print(text_table("", columns, rows, box=None, padding=(0, 2, 1, 0)))

@@ -26,6 +26,7 @@ from .conformance_run import Judged, Wanted, run_case
 from .core.conformance import CASES, MESSAGES, MESSAGES_MAX, MESSAGES_MIN, ROLES, Case, chosen
 from .core.conformance_verdict import Found, Judgement, Result, exit_code, told
 from .core.story import tell
+from .text_table import text_table, wide_console
 from .verdict_text import show_story
 
 RUNS: Final = Path("run") / "conformance"
@@ -138,20 +139,18 @@ def _show(
 
 
 def _table(cases: Sequence[tuple[Case, Judged, float]], wanted: Wanted) -> Table:
-    table = Table(
-        title=f"{wanted.role}: {wanted.messages} messages, seed {wanted.seed}", title_justify="left"
-    )
-    table.add_column("case")
-    table.add_column("what happens", ratio=1)
-    table.add_column("verdict")
-    table.add_column("rules")
-    table.add_column("s", justify="right")
-    for case, judged, seconds in cases:
-        result = judged.result
-        rules = ", ".join(result.broken) or f"{len(result.judged)} judged"
-        verdict = Text(result.judgement, style=STYLES[result.judgement])
-        table.add_row(case.name, Text(case.does), verdict, rules, f"{seconds:.1f}")
-    return table
+    rows = [
+        (
+            case.name,
+            case.does,
+            Text(judged.result.judgement, style=STYLES[judged.result.judgement]),
+            ", ".join(judged.result.broken) or f"{len(judged.result.judged)} judged",
+            f"{seconds:.1f}",
+        )
+        for case, judged, seconds in cases
+    ]
+    title = f"{wanted.role}: {wanted.messages} messages, seed {wanted.seed}"
+    return text_table(title, ("case", "what happens", "verdict", "rules", "#s"), rows)
 
 
 def _explain(console: Console, case: Case, judged: Judged, wanted: Wanted, directory: Path) -> None:
@@ -176,12 +175,9 @@ def _explain(console: Console, case: Case, judged: Judged, wanted: Wanted, direc
 
 
 def _list(console: Console) -> None:
-    table = Table(title="cases, each with a proxy of its own", title_justify="left")
-    for column in ("case", "what happens", "expected"):
-        table.add_column(column)
-    for case in CASES:
-        table.add_row(case.name, Text(case.does), Text(case.expects))
-    console.print(table)
+    rows = [(case.name, case.does, case.expects) for case in CASES]
+    title = "cases, each with a proxy of its own"
+    console.print(text_table(title, ("case", "what happens", "expected"), rows))
 
 
 def _report(cases: Sequence[tuple[Case, Judged, float]], wanted: Wanted, directory: Path) -> Report:
@@ -305,7 +301,7 @@ def main(
                 6 no rule is broken, and something was not as expected: it never connected, hung,
                   or gave up where it was to go on
     """
-    console = Console(width=None if sys.stdout.isatty() else 100, highlight=False)
+    console = wide_console(100)
     if is_list:
         _list(console)
         return

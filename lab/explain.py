@@ -10,7 +10,6 @@ import click
 import msgspec
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from reliable_pubsub.common.command_line import (
     CONTEXT_SETTINGS,
@@ -26,6 +25,7 @@ from reliable_pubsub.common.yaml_file import load_yaml
 
 from .core.advice import Advice, advise
 from .levels import Cost, Level, Measured, measure
+from .text_table import text_table
 
 NAMES = {0: "at most once", 1: "at least once", 2: "exactly once"}
 
@@ -64,48 +64,50 @@ def kept_rows(measured: Measured) -> list[tuple[str, list[str]]]:
 
 def tables(measured: Measured) -> list[Table]:
     """All of it, for a terminal."""
-    columns = [f"QoS {level.qos}, {NAMES[level.qos]}" for level in measured.levels]
-    found: list[Table] = []
-    for title, rows in (
-        (
-            f"a message of {measured.payload_bytes} bytes costs (mean of {measured.messages}, "
-            f"one by one, durability {measured.durability})",
-            cost_rows(measured),
-        ),
-        ("handed over", kept_rows(measured)),
-    ):
-        table = Table(title=title, title_justify="left")
-        table.add_column("")
-        for column in columns:
-            table.add_column(column, justify="right")
-        for label, values in rows:
-            table.add_row(label, *values)
-        found.append(table)
+    columns = [f"#QoS {level.qos}, {NAMES[level.qos]}" for level in measured.levels]
+    costs = (
+        f"a message of {measured.payload_bytes} bytes costs (mean of {measured.messages}, "
+        f"one by one, durability {measured.durability})"
+    )
+    of_title = {costs: cost_rows(measured), "handed over": kept_rows(measured)}
+    found = [
+        text_table(title, ("", *columns), [(label, *values) for label, values in rows])
+        for title, rows in of_title.items()
+    ]
     return [*found, profile_table()]
 
 
 def profile_table() -> Table:
-    table = Table(title="profiles (`profile: NAME` in a step)", title_justify="left")
-    for column in ("name", "QoS", "session", "lease", "push", "for"):
-        table.add_column(column)
-    for one in PROFILES.values():
-        lease = "" if one.lease_s is None else f"{one.lease_s:g} s"
-        push = "yes" if one.push else "no"
-        table.add_row(one.name, str(one.qos), one.session, lease, push, one.use)
-    return table
+    rows = [
+        (
+            one.name,
+            str(one.qos),
+            one.session,
+            "" if one.lease_s is None else f"{one.lease_s:g} s",
+            "yes" if one.push else "no",
+            one.use,
+        )
+        for one in PROFILES.values()
+    ]
+    columns = ("name", "QoS", "session", "lease", "push", "for")
+    return text_table("profiles (`profile: NAME` in a step)", columns, rows)
 
 
 def advice_table(path: Path, advice: Sequence[Advice]) -> Table:
     """What is to be said of the steps of a file."""
-    table = Table(title=f"{path}", title_justify="left")
-    for column in ("step", "topic", "QoS", "messages", "fsyncs", "to be known"):
-        table.add_column(column)
-    for one in advice:
-        messages = "" if one.messages is None else f"{one.messages:,}"
-        fsyncs = "" if one.fsyncs is None else f"{one.fsyncs:,}"
-        says = "; ".join(one.says)
-        table.add_row(str(one.step), Text(one.topic), str(one.qos), messages, fsyncs, says)
-    return table
+    rows = [
+        (
+            str(one.step),
+            one.topic,
+            str(one.qos),
+            "" if one.messages is None else f"{one.messages:,}",
+            "" if one.fsyncs is None else f"{one.fsyncs:,}",
+            "; ".join(one.says),
+        )
+        for one in advice
+    ]
+    columns = ("step", "topic", "QoS", "messages", "fsyncs", "to be known")
+    return text_table(str(path), columns, rows)
 
 
 def read_steps(path: Path) -> Sequence[Step]:

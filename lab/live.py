@@ -8,12 +8,12 @@ from typing import Final
 from rich import box
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from .core.scenario import Scenario
 from .member import Member
 from .processes import Processes
+from .text_table import text_table
 
 EVENTS_SHOWN: Final = 8
 BAR: Final = 20  # characters
@@ -44,20 +44,14 @@ def live(console: Console) -> Live:
 
 def picture(scenario: Scenario, processes: Processes, story: Sequence[str]) -> Group:
     """The processes, how far they are, and what happened last."""
-    table = Table(title=scenario.title, title_justify="left", box=box.SIMPLE)
-    for column in ("process", "state", "lives", "put or received", "link"):
-        table.add_column(column)
+    rows = []
     for name, member in processes.members.items():
         progress = _progress(scenario, member) if name in scenario.clients else ""
-        state = state_of(member)
-        link = link_of(member)
-        table.add_row(
-            name,
-            Text(state, _STYLES.get(state, "")),
-            str(member.lives),
-            progress,
-            Text(link, "" if link == "ok" else "yellow"),
-        )
+        state, link = state_of(member), link_of(member)
+        shown = Text(state, _STYLES.get(state, "")), Text(link, "" if link == "ok" else "yellow")
+        rows.append((name, shown[0], str(member.lives), progress, shown[1]))
+    columns = ("process", "state", "lives", "put or received", "link")
+    table = text_table(scenario.title, columns, rows, box=box.SIMPLE)
     return Group(table, *(Text(line) for line in story[-EVENTS_SHOWN:]))
 
 

@@ -30,6 +30,7 @@ from .live import Story, live, picture
 from .processes import BACKUPS, FOLDERS, Processes
 from .reading import read_run
 from .report import report_option, write_report
+from .text_table import wide_console
 from .verdict_text import show_verdict
 
 LOOK_AGAIN_S: Final = 0.02
@@ -191,7 +192,7 @@ def main(
         wanted = load_scenario(path)
         if seed is not None:
             wanted = replace(wanted, seed=seed)
-        console = Console(width=None if sys.stdout.isatty() else 100)
+        console = wide_console(100)
         where = emptied(directory or RUNS / path.stem, path)
         wrong: list[str] | None = None
         with stop_on_signals("stopped: every process of the scenario has been ended", exit_code=0):
@@ -203,9 +204,9 @@ def main(
         show_verdict(console, verdict, story_of(found, verdict), where, found.torn)
         broken = [rule.rule for rule in verdict.rules if not rule.holds]
         for line in outcome(wanted.expect.violated, broken, wrong):
-            console.print(line, highlight=False, style="" if line.startswith("As") else "bold red")
-        console.print(f"files: {where}", highlight=False, soft_wrap=True)
+            console.print(line, style="" if line.startswith("As") else "bold red")
+        console.print(f"files: {where}", soft_wrap=True)
         if report is not None:
             write_report(report, found, verdict, title=wanted.title, about=about(path))
-            console.print(f"report: {report}", highlight=False, soft_wrap=True)
+            console.print(f"report: {report}", soft_wrap=True)
         sys.exit(exit_code_of(wanted.expect.violated, broken, wrong))

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from .core.story import Story, in_one_column
 from .core.verdict import Losses, RuleVerdict, Verdict
+from .text_table import text_table
 
 VIOLATIONS_SHOWN = 3  # of each rule; --json has all
 
@@ -52,14 +53,8 @@ def show_story(console: Console, story: Story) -> None:
 
 
 def _rules_table(rules: Sequence[RuleVerdict]) -> Table:
-    table = Table(title="rules")
-    table.add_column("rule")
-    table.add_column("what has to hold", ratio=1)
-    table.add_column("checked", justify="right")
-    table.add_column("verdict")
-    for rule in rules:
-        table.add_row(rule.rule, Text(rule.title), f"{rule.checked:,}", _word(rule))
-    return table
+    rows = [(rule.rule, rule.title, f"{rule.checked:,}", _word(rule)) for rule in rules]
+    return text_table("rules", ("rule", "what has to hold", "#checked", "verdict"), rows)
 
 
 def _word(rule: RuleVerdict) -> Text:
@@ -71,15 +66,12 @@ def _word(rule: RuleVerdict) -> Text:
 
 
 def _losses_table(losses: Sequence[Losses]) -> Table:
-    table = Table(title="lost messages, by where they stood")
-    table.add_column("topic")
-    table.add_column("publisher or subscriber")
-    for name in ("acknowledged", "beginning", "middle", "end"):
-        table.add_column(name, justify="right")
+    rows = []
     for loss in losses:
         numbers = (loss.acknowledged, loss.prefix, loss.middle, loss.suffix)
-        table.add_row(Text(loss.topic), Text(loss.publisher), *(f"{n:,}" for n in numbers))
-    return table
+        rows.append((loss.topic, loss.publisher, *(f"{n:,}" for n in numbers)))
+    columns = ("topic", "publisher or subscriber", "#acknowledged", "#beginning", "#middle", "#end")
+    return text_table("lost messages, by where they stood", columns, rows)
 
 
 def _last_line(verdict: Verdict) -> Text:

@@ -12,6 +12,8 @@ import msgspec
 from msgspec import Struct
 from rich.console import Console
 
+from reliable_pubsub.lab.text_table import wide_console
+
 from .bench_levels import level_rows, puts_of_tasks, shared_puts
 from .bench_operating import operating_rows
 from .bench_peers import peers
@@ -101,7 +103,7 @@ def measured(parts: Mapping[str, Callable[[], list[Row]]], *, as_json: bool) -> 
     if as_json:
         click.echo(msgspec.json.encode(rows).decode())
     else:
-        show(rows, Console(width=None if sys.stdout.isatty() else 150))
+        show(rows, wide_console(150))
     sys.exit(0 if all(row.reached for row in rows) else 1)
 
 

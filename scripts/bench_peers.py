@@ -21,6 +21,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from reliable_pubsub.lab.text_table import text_table, wide_console
+
 from .peer_servers import SYSTEMS, System
 from .peer_stations import PUSHED, STREAMED, Station
 
@@ -221,12 +223,8 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def pretty(head: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> Table:
     """A table for a terminal."""
-    table = Table(title=title, title_justify="left")
-    for index, column in enumerate(head):
-        table.add_column(column, justify="left" if index == 0 or head is PROMISES else "right")
-    for row in rows:
-        table.add_row(*(cell.replace("`", "") for cell in row))
-    return table
+    columns = head if head is PROMISES else [head[0], *(f"#{name}" for name in head[1:])]
+    return text_table(title, columns, [[cell.replace("`", "") for cell in row] for row in rows])
 
 
 def judged(counted: dict[str, Counter[str]]) -> str:
@@ -296,7 +294,7 @@ def peers(seconds: float, rounds: int, clients: int, only: str | None, as_markdo
             ]
             for row in rows
         ]
-        console = Console(width=None if sys.stdout.isatty() else 170)
+        console = wide_console(170)
         head = [*heads(names), "goal, Redis", "goal, bare", ""]
         console.print(pretty(head, goals, f"scripts/bench peers, {rounds} rounds"))
         console.print(pretty(PROMISES, promised, "What each one promises"))

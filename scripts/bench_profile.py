@@ -25,6 +25,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from reliable_pubsub.lab.text_table import text_table, wide_console
+
 from .cpu_costs import REQUESTS, STEPS, WAITING, WAITING_STEP, Costs, Here, Source, There
 from .measuring import checkout, version
 from .named_proxy import COUNTS
@@ -153,11 +155,7 @@ def table(
     """Costs by work and process, each with its threads."""
     unit = "calls" if counts_calls else "us"
     what = "Functions called" if counts_calls else "CPU in us"
-    shown = Table(title=f"{what} a message, version {ours.version}", title_justify="left")
-    for column in ("work", "process", unit, *([f"to {against}"] if ratios else []), "of it"):
-        shown.add_column(
-            column, justify="left" if column in ("work", "process", "of it") else "right"
-        )
+    rows: list[list[str]] = []
     last = ""
     for cost in ours.costs:
         of_it = sorted(cost.threads.items(), key=lambda item: -item[1])
@@ -165,9 +163,10 @@ def table(
         found = ratios.get((cost.work, cost.process), [])
         ratio = [compared(found)] if ratios else []
         work = "" if cost.work == last else cost.work
-        shown.add_row(work, cost.process, f"{cost.us:,.2f}", *ratio, named)
+        rows.append([work, cost.process, f"{cost.us:,.2f}", *ratio, named])
         last = cost.work
-    return shown
+    columns = ("work", "process", f"#{unit}", *([f"#to {against}"] if ratios else []), "of it")
+    return text_table(f"{what} a message, version {ours.version}", columns, rows)
 
 
 def compared(ratios: Sequence[float]) -> str:
@@ -246,8 +245,7 @@ def profile(seconds: float, against: str | None, calls: bool, as_json: bool, sca
     if as_json:
         click.echo(msgspec.json.encode(ours).decode())
     else:
-        console = Console(width=None if sys.stdout.isatty() else 130)
-        console.print(table(ours, ratios, against or "", counts_calls=calls))
+        wide_console(130).print(table(ours, ratios, against or "", counts_calls=calls))
         click.echo(
             f"A subscriber that waits sends {ours.waiting_requests_per_s:.1f} requests a second. "
             f"{ours.passes} passes; other work used {ours.others_cpus:.1f} CPUs meanwhile."

@@ -25,6 +25,7 @@ from rich.table import Table
 from reliable_pubsub.common.core.errors import DamagedError
 from reliable_pubsub.common.progress import progress_bar
 from reliable_pubsub.lab.child_process import ChildProcess, NotReadyError, proxy_command
+from reliable_pubsub.lab.text_table import text_table, wide_console
 from reliable_pubsub.proxy import store as store_module
 from reliable_pubsub.proxy.store import MARK_NAME
 from reliable_pubsub.proxy.stored_state import FILE_NAME
@@ -162,18 +163,14 @@ class Tally:
 
     def table(self, subjects: Sequence[Subject]) -> Table:
         """One row for each file."""
-        table = Table(title="every byte changed, one at a time", box=box.SIMPLE)
-        for column in ("state", "file"):
-            table.add_column(column, no_wrap=True)
-        for column in ("bytes", "runs", THERE, REFUSED, SILENT, BROKEN):
-            table.add_column(column, justify="right")
+        verdicts, rows = (THERE, REFUSED, SILENT, BROKEN), []
         for subject in subjects:
             for name, content in subject.files.items():
                 count = self.counts.get((subject.state, name), Counter())
-                numbers = [len(content), count.total()]
-                numbers += [count[verdict] for verdict in (THERE, REFUSED, SILENT, BROKEN)]
-                table.add_row(subject.state, name, *(f"{number:,}" for number in numbers))
-        return table
+                numbers = [len(content), count.total(), *(count[verdict] for verdict in verdicts)]
+                rows.append((subject.state, name, *(f"{number:,}" for number in numbers)))
+        columns = ("state", "file", "#bytes", "#runs", *(f"#{verdict}" for verdict in verdicts))
+        return text_table("every byte changed, one at a time", columns, rows, box=box.SIMPLE)
 
 
 def sweep(
@@ -213,8 +210,7 @@ def repeat(case: Case, subjects: Sequence[Subject], console: Console) -> Outcome
     """Run one case and say everything about it."""
     subject = next(one for one in subjects if one.state == case.state)
     (outcome,) = judge_all([case], subject)
-    console.print(f"{case}: {outcome.verdict}", highlight=False, markup=False)
-    console.print(outcome.text, highlight=False, markup=False)
+    console.print(f"{case}: {outcome.verdict}\n{outcome.text}", markup=False)
     return outcome
 
 
@@ -241,7 +237,7 @@ def main(every: int, jobs: int, commands: int, case: Case | None) -> None:
     and, but for the store itself, replaced by its copy of a moment before; in the state after
     kill -9, with commits in the log, and after a clean stop.
     """
-    console = Console(width=None if sys.stdout.isatty() else 110)
+    console = wide_console(110)
     with tempfile.TemporaryDirectory(dir=_memory()) as scratch:
         subjects = [build(Path(scratch), state) for state in ("killed", "stopped")]
         if case is not None:
@@ -252,7 +248,7 @@ def main(every: int, jobs: int, commands: int, case: Case | None) -> None:
     console.print(f"{sampled} of them through the real command: exit code 5, or ready.")
     for outcome in tally.bad[:20]:
         line = f"{outcome.verdict}: scripts/damage --case {outcome.case}  {outcome.text:.200}"
-        console.print(line, highlight=False, markup=False)
+        console.print(line, markup=False)
     sys.exit(1 if tally.bad else 0)
 
 

@@ -32,14 +32,20 @@ class Verdict:
     @property
     def perfect(self) -> bool:
         """Whether each message is there once, in order, unaltered, at the offset of all."""
-        faults = (
-            self.lost,
-            self.duplicated,
-            self.out_of_order,
-            self.altered,
-            self.misplaced,
-        )
-        return self.received == self.expected and not any(faults)
+        expected, received, *faults = self.counts.values()
+        return received == expected and not any(faults)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """For people; `wrong` is altered, or not where others have it."""
+        return {
+            "expected": self.expected,
+            "received": self.received,
+            "lost": self.lost,
+            "duplicated": self.duplicated,
+            "out of order": self.out_of_order,
+            "wrong": self.altered + self.misplaced,
+        }
 
 
 @dataclass(frozen=True, slots=True)

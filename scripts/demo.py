@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -26,6 +26,7 @@ from reliable_pubsub.lab.catalogue import load_scenario
 from reliable_pubsub.lab.core.scenario import Scenario
 from reliable_pubsub.lab.reading import read_run
 from reliable_pubsub.lab.running import INTERRUPTED, emptied, perform
+from reliable_pubsub.lab.text_table import text_table, wide_console
 from reliable_pubsub.publisher.runner import PublisherPlan
 from scripts.delivery import Verdict, compare
 from scripts.demo_picture import Frame, frame_of, picture_of
@@ -53,24 +54,13 @@ def judge(scenario: Scenario) -> list[Verdict]:
 
 
 def verdict_table(verdicts: Sequence[Verdict]) -> Table:
-    """What the output files say; `wrong` is altered, or not where others have it."""
-    table = Table(title="counted from the output files", title_justify="left", box=box.SIMPLE)
-    table.add_column("subscriber", no_wrap=True)
-    for column in ("expected", "received", "lost", "duplicated", "out of order", "wrong"):
-        table.add_column(column, justify="right", no_wrap=column != "out of order")
-    table.add_column("once?", no_wrap=True)
+    """What the output files say."""
+    rows: list[list[str | Text]] = []
     for verdict in verdicts:
-        numbers = (
-            verdict.expected,
-            verdict.received,
-            verdict.lost,
-            verdict.duplicated,
-            verdict.out_of_order,
-            verdict.altered + verdict.misplaced,
-        )
         word = Text("yes", "green") if verdict.perfect else Text("NO", "bold red")
-        table.add_row(verdict.subscriber, *(f"{number:,}" for number in numbers), word)
-    return table
+        rows.append([verdict.subscriber, *(f"{n:,}" for n in verdict.counts.values()), word])
+    columns = ("subscriber", *(f"#{name}" for name in verdicts[0].counts), "once?")
+    return text_table("counted from the output files", columns, rows, box=box.SIMPLE)
 
 
 class Film:
@@ -97,7 +87,7 @@ class Film:
 )
 def main(keep: bool, picture: Path | None) -> None:
     """Run the demo; exit code 0 only if every subscriber has every message exactly once."""
-    console = Console(width=None if sys.stdout.isatty() else 100)
+    console = wide_console(100)
     scenario = load_scenario(SCENARIO)
     shutil.rmtree(RUN, ignore_errors=True)
     film = Film()
@@ -115,7 +105,7 @@ def main(keep: bool, picture: Path | None) -> None:
     killed = ", ".join(f"{name} {count}x" for name, count in kills.items()) or "none"
     judged: list[RenderableType] = [verdict_table(verdicts), *map(Text, wrong)]
     judged.append(Text(f"kill -9: {killed}. {'Exactly once held.' if ok else 'It did NOT hold.'}"))
-    console.print(*judged, sep="\n", highlight=False)
+    console.print(*judged, sep="\n")
     if picture:
         film.see(*judged)
         picture.write_text(picture_of(film.frames, title=__doc__.partition("\n")[0]))

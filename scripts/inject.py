@@ -24,7 +24,6 @@ from pathlib import Path
 import click
 from msgspec import Struct
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from reliable_pubsub.common.core.errors import InDoubtError, PubSubError
@@ -32,6 +31,7 @@ from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.progress import progress_bar
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.lab.child_process import PROXY_ENDPOINTS, ChildProcess, proxy_command
+from reliable_pubsub.lab.text_table import text_table, wide_console
 from reliable_pubsub.proxy.check import check_store
 from reliable_pubsub.proxy.store import Store
 from scripts.delivery import compare
@@ -326,20 +326,18 @@ def cases_of(counts: Mapping[str, Mapping[str, int]], every: int) -> Iterator[Ca
 
 def table_of(outcomes: Sequence[Outcome]) -> Table:
     """One row for each victim, call and fault."""
-    table = Table(title="each call of a short run, killed or refused there", box=box.SIMPLE)
-    for column in ("victim", "call", "fault"):
-        table.add_column(column, no_wrap=True)
     fates = ("killed", "refused", "unharmed", "not reached")
-    for column in ("runs", *fates, "violations"):
-        table.add_column(column, justify="right")
-    rows: dict[tuple[str, str, str], list[Outcome]] = {}
+    alike: dict[tuple[str, str, str], list[Outcome]] = {}
     for one in outcomes:
-        rows.setdefault((one.case.victim, one.case.call, one.case.fault), []).append(one)
-    for key, mine in rows.items():
+        alike.setdefault((one.case.victim, one.case.call, one.case.fault), []).append(one)
+    rows = []
+    for key, mine in alike.items():
         found = Counter(one.fate for one in mine)
         bad = sum(bool(one.violations) for one in mine)
-        table.add_row(*key, *map(str, (len(mine), *(found[fate] for fate in fates), bad)))
-    return table
+        rows.append((*key, *map(str, (len(mine), *(found[fate] for fate in fates), bad))))
+    columns = ("victim", "call", "fault", "#runs", *(f"#{fate}" for fate in fates), "#violations")
+    title = "each call of a short run, killed or refused there"
+    return text_table(title, columns, rows, box=box.SIMPLE)
 
 
 def parse_case(_context: click.Context, _option: click.Parameter, text: str | None) -> Case | None:
@@ -369,14 +367,14 @@ def main(
     """
     if shutil.which("strace") is None:
         raise click.ClickException("strace is not installed (apt-get install strace)")
-    console = Console(width=None if sys.stdout.isatty() else 110)
+    console = wide_console(110)
     if case is not None:
         outcome = inject(case, keep.resolve() if keep else None)
         words = "\n".join((f"{case}: {outcome.fate}", *outcome.violations))
-        console.print(words, highlight=False, markup=False)
+        console.print(words, markup=False)
         sys.exit(bool(outcome.violations))
     counts = {victim: count_calls(victim) for victim in victims or VICTIMS}
-    console.print(f"calls of one run: {counts}", highlight=False)
+    console.print(f"calls of one run: {counts}", markup=False)
     cases = list(cases_of(counts, every))
     outcomes: list[Outcome] = []
     with progress_bar(len(cases), 0, quiet=False) as advance, ThreadPoolExecutor(jobs) as pool:
@@ -385,7 +383,7 @@ def main(
             advance(1, "inject")
             for violation in outcome.violations:
                 line = f"VIOLATION: scripts/inject --case {outcome.case}  {violation:.700}"
-                console.print(line, highlight=False, markup=False)
+                console.print(line, markup=False)
     console.print(table_of(outcomes))
     sys.exit(any(outcome.violations for outcome in outcomes))
 

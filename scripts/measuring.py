@@ -19,17 +19,17 @@ import click
 import msgspec
 from msgspec import Struct
 from rich.console import Console
-from rich.table import Table
 
 from reliable_pubsub import Publisher
 from reliable_pubsub.lab.child_process import ChildProcess, proxy_command
+from reliable_pubsub.lab.text_table import text_table
 
 from .named_proxy import COUNTS, count_calls, thread_calls, thread_names
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "run"
 # Of the lab: by which the scripts count and start. They come with the scripts to another version.
-BROUGHT = ("link.py", "child_process.py", "reaper.py")
+BROUGHT = ("link.py", "child_process.py", "reaper.py", "text_table.py")
 PAYLOAD = b"x" * 100
 ANSWER_S = 120.0  # longer than any single piece of work takes on a busy machine
 # Forked from a process that has imported everything and made no client.
@@ -325,20 +325,21 @@ def compared(
 
 
 def show(rows: Sequence[Row], console: Console) -> None:
-    table = Table(title="scripts/bench", title_justify="left")
-    for column in ("work", "ours", "against", "bare", "ratio", "goal", ""):
-        table.add_column(column, justify="left" if column in ("work", "against") else "right")
+    shown = []
     for row in rows:
         digits = 2 if row.ours < 10 else 0
         goal = f">= {row.at_least}" if row.at_least is not None else ""
         goal = f"<= {row.at_most}" if row.at_most is not None else goal
-        table.add_row(
-            row.work,
-            f"{row.ours:,.{digits}f} {row.unit}",
-            row.against,
-            "" if row.bare is None else f"{row.bare:,.0f}",
-            "" if row.ratio is None else f"{row.ratio:.2f}",
-            goal,
-            "ok" if row.reached else "MISSED",
+        shown.append(
+            (
+                row.work,
+                f"{row.ours:,.{digits}f} {row.unit}",
+                row.against,
+                "" if row.bare is None else f"{row.bare:,.0f}",
+                "" if row.ratio is None else f"{row.ratio:.2f}",
+                goal,
+                "ok" if row.reached else "MISSED",
+            )
         )
-    console.print(table)
+    columns = ("work", "#ours", "against", "#bare", "#ratio", "#goal", "#")
+    console.print(text_table("scripts/bench", columns, shown))

@@ -19,11 +19,11 @@ from pathlib import Path
 import click
 from msgspec import Struct
 from rich.console import Console
-from rich.table import Table
 
 from reliable_pubsub.common.core.journal import Event, Ok
 from reliable_pubsub.common.progress import progress_bar
 from reliable_pubsub.lab.reading import read_run
+from reliable_pubsub.lab.text_table import text_table
 
 ROOT = Path(__file__).resolve().parent.parent
 SCENARIOS = {
@@ -127,10 +127,8 @@ def main(kills: int, start: int, jobs: int, store: str) -> None:
 def show(played: list[Round], seconds: float) -> None:
     """What was done, and what came of it."""
     events = sum((one.events for one in played), Counter[str]())
-    table = Table("done to them", "times")
-    for what, times in sorted(events.items()):
-        table.add_row(what, f"{times:,}")
-    Console().print(table)
+    rows = [(what, f"{times:,}") for what, times in sorted(events.items())]
+    Console().print(text_table("", ("done to them", "#times"), rows))
     click.echo(
         f"{events['kill']:,} kills in {len(played):,} rounds over {seconds:,.0f} s: "
         f"{sum(one.puts for one in played):,} messages acknowledged, "

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import click
 from msgspec.structs import replace
 from rich.console import Console
-from rich.table import Table
 
 from reliable_pubsub.common.progress import progress_bar
+from reliable_pubsub.lab.text_table import text_table
 
 from .campaign import Tally
 from .faults import FAULTS
@@ -63,7 +63,5 @@ def show(outcome: Outcome, fault: str | None, shape: Shape) -> None:
 
 def show_coverage(tally: Tally, seeds: int) -> None:
     """How often each class of faults has happened."""
-    table = Table("fault class", f"of {seeds:,} seeds", "times")
-    for name in CLASSES:
-        table.add_row(name, f"{tally.seeds[name]:,}", f"{tally.times[name]:,}")
-    Console().print(table)
+    rows = [(name, f"{tally.seeds[name]:,}", f"{tally.times[name]:,}") for name in CLASSES]
+    Console().print(text_table("", ("fault class", f"#of {seeds:,} seeds", "#times"), rows))

@@ -23,11 +23,12 @@ import zmq
 from msgspec.structs import replace
 
 from fuzzer import zmtp
+from fuzzer.attacked import make_known
 from fuzzer.attacks import KINDS, attack, requests_of
 from fuzzer.crowd import Crowd, address_of
-from fuzzer.floods import PUSH
+from fuzzer.floods import PUSH, SCENE, Place, flood_of
 from fuzzer.siege import Siege
-from fuzzer.trial import DESCRIPTORS_SPARE, SCENE, Trial, footprint, hostile_attacks, make_known
+from fuzzer.trial import DESCRIPTORS_SPARE, Trial, footprint
 from reliable_pubsub import Publisher, RetryPolicy, Subscriber
 from reliable_pubsub.common.core.limits import BODY_BYTES_MAX
 from reliable_pubsub.common.core.message_base import Role
@@ -137,7 +138,7 @@ def test_honest_clients_lose_nothing_beside_a_hostile_flood(tmp_path: Path) -> N
         result = trial.run(groups=0, window_s=0, together_attacks=8 * len(KINDS))
 
     assert result.problems == []
-    assert result.verdict.perfect
+    assert result.verdicts[SCENE.subscriber].perfect
     assert result.puts > 0 < result.accomplice_puts
     assert result.after.descriptors <= result.before.descriptors + DESCRIPTORS_SPARE
 
@@ -178,8 +179,9 @@ def test_peers_that_ask_too_much_and_reset_do_not_end_the_proxy(
 
 
 def test_a_seed_gives_the_same_attacks_again_and_every_kind_as_often() -> None:
-    first, again = hostile_attacks(SEED), hostile_attacks(SEED)
-    other = hostile_attacks(SEED + 1)
+    places = [Place("nowhere", "publisher", tuple(KINDS.values()))]
+    first, again = flood_of(places, SEED), flood_of(places, SEED)
+    other = flood_of(places, SEED + 1)
     some = [first() for _ in range(5 * len(KINDS))]
 
     assert some == [again() for _ in some]

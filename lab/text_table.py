@@ -1,0 +1,32 @@
+"""Tables for a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+
+def text_table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[str | Text]], **look: Any
+) -> Table:
+    """A table; a column whose name begins with # holds numbers. No text is taken for markup.
+
+    Args:
+        look: further arguments of `Table`.
+    """
+    table = Table(title=title or None, title_justify="left", **look)
+    for name in columns:
+        table.add_column(name.removeprefix("#"), justify="right" if name[:1] == "#" else "left")
+    for row in rows:
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+    return table
+
+
+def wide_console(width: int) -> Console:
+    """Standard output, so wide where it is no terminal."""
+    return Console(width=None if sys.stdout.isatty() else width, highlight=False)
