@@ -29,7 +29,7 @@ from reliable_pubsub.lab.text_table import text_table, wide_console
 
 from .cpu_costs import REQUESTS, STEPS, WAITING, WAITING_STEP, Costs, Here, Source, There
 from .measuring import checkout, version
-from .named_proxy import COUNTS
+from .watched_proxy import COUNTS
 
 PASSES_MIN: Final = 3
 WORSE: Final = 1.10  # a ratio above it is named

@@ -22,7 +22,7 @@ from reliable_pubsub import Publisher, Subscriber
 from reliable_pubsub.lab.child_process import ChildProcess
 
 from .measuring import PAYLOAD, Proxy, Worker, folder, proxy
-from .named_proxy import COUNTS
+from .watched_proxy import COUNTS
 
 BATCH: Final = 100
 SINGLES: Final = 50  # messages of a step

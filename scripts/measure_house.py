@@ -6,33 +6,28 @@ A real proxy process and real clients run under `sys.setprofile`, in all of thei
 from __future__ import annotations
 
 import ast
-import json
 import os
 import re
-import runpy
 import subprocess
 import sys
-import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from reliable_pubsub import Publisher, Subscriber
-from reliable_pubsub.lab.child_process import ANY_PORT, PROXY_ENDPOINTS, ChildProcess
 
-ROOT: Final = Path(__file__).resolve().parent.parent
+from .measuring import ROOT, folder, proxy
+from .watched_proxy import NAMES, functions_called, name_calls
+
 PACKAGE: Final = ROOT / "reliable_pubsub"
 ROUNDS: Final = 50  # what all of them pass belongs to the call; what only some do, to a timer
 FILES_SHOWN: Final = 10
 TOPIC: Final = "measured"
 ANOTHER_TOPIC: Final = "not-measured"
 
-Calls = set[tuple[str, str, str]]  # thread, file, function
+Calls = set[tuple[str, str, str]]  # client or proxy, file, function
 
 # Lines.
 
@@ -82,90 +77,31 @@ def show_lines() -> None:
 # The walk.
 
 
-class Profile:
-    """The functions of the package that are called, by thread."""
-
-    def __init__(self) -> None:
-        """Nothing was called; what starts the processes and asks them does not count."""
-        ours = [path for path in _product() if path.parent.name != "lab"]
-        self._ours = {str(path): str(path.relative_to(ROOT)) for path in ours}
-        self._seen: dict[tuple[str, Any], None] = {}
-
-    def begin(self) -> None:
-        """Profile this thread, and every thread that is started from now on."""
-        threading.setprofile(self._called)
-        sys.setprofile(self._called)
-
-    def end(self) -> None:
-        """Profile no more."""
-        sys.setprofile(None)
-        threading.setprofile(None)
-
-    def taken(self) -> Calls:
-        """What was called since this was asked last."""
-        seen, self._seen = self._seen, {}
-        return {
-            (thread, file, code.co_qualname)
-            for thread, code in seen
-            if (file := self._ours.get(os.path.realpath(code.co_filename)))
-            and not re.search(r"<(list|dict|set)comp>|<genexpr>$", code.co_qualname)
-        }
-
-    def _called(self, frame: FrameType, event: str, _: Any) -> None:
-        if event == "call":
-            self._seen[threading.current_thread().name, frame.f_code] = None
-
-
-def run_profiled_proxy(arguments: list[str]) -> None:
-    """Be a proxy; a line that comes in is answered with what was called since the last one."""
-    profile = Profile()
-
-    def answer() -> None:
-        for _ in sys.stdin:
-            print(json.dumps(sorted(profile.taken())), flush=True)  # noqa: T201
-
-    threading.Thread(target=answer, daemon=True).start()
-    profile.begin()
-    sys.argv = ["proxy", *arguments]
-    runpy.run_module("reliable_pubsub.proxy", run_name="__main__", alter_sys=True)
-
-
-@contextmanager
-def profiled_proxy(directory: Path) -> Iterator[tuple[str, str, Callable[[], Calls]]]:
-    """Its endpoints for publishers and subscribers, and what asks for its calls."""
-    options = ("--data-dir", str(directory / "data"))
-    command = [sys.executable, "-m", "scripts.measure_house", "--be-proxy", "--"]
-    for option in PROXY_ENDPOINTS.values():
-        command += [option, ANY_PORT]
-    log, errors = directory / "log", directory / "errors"
-    with ChildProcess([*command, *options], log, errors=errors, cwd=ROOT, talks=True) as process:
-
-        def taken() -> Calls:
-            # Its threads change places: either may commit, so the whole process is one part.
-            return {("proxy", *call) for _, *call in json.loads(process.ask(""))}
-
-        endpoints = process.endpoints()
-        yield endpoints["publishers"], endpoints["subscribers"], taken
-
-
 def show_walk(*, named: bool) -> None:
     """Print what a put and a get at QoS 2 pass, both clients with a state directory."""
-    profile = Profile()
+    # What starts the processes and asks them does not count.
+    ours = {str(path.relative_to(ROOT)) for path in _product() if path.parent.name != "lab"}
     puts: list[Calls] = []
     gets: list[Calls] = []
     with (
-        tempfile.TemporaryDirectory() as directory,
-        profiled_proxy(Path(directory)) as (publishers, subscribers, proxy_taken),
-        Publisher("p", endpoint=publishers, state_dir=f"{directory}/p") as publisher,
-        Subscriber("s", endpoint=subscribers, state_dir=f"{directory}/s") as subscriber,
+        proxy() as running,
+        folder() as state,
+        Publisher("p", endpoint=running.publishers, state_dir=state / "p") as publisher,
+        Subscriber("s", endpoint=running.subscribers, state_dir=state / "s") as subscriber,
     ):
 
         def taken() -> Calls:
-            mine = {("client", file, function) for _, file, function in profile.taken()}
-            return mine | proxy_taken()
+            # The threads of the proxy change places: either may commit, so it is one part.
+            parts = {"client": functions_called(), "proxy": running.functions_called()}
+            return {
+                (part, file, name)
+                for part, called in parts.items()
+                for file, name in called
+                if file in ours and not re.search(r"<(list|dict|set)comp>|<genexpr>$", name)
+            }
 
         subscriber.subscribe(TOPIC, qos=2)
-        profile.begin()
+        name_calls()
         for n in range(ROUNDS + 1):
             # A get leaves its cursor to be written with the next commit: that of another topic.
             publisher.put(ANOTHER_TOPIC, b"%d" % n, qos=2)
@@ -174,13 +110,14 @@ def show_walk(*, named: bool) -> None:
             puts.append(taken())
             assert subscriber.get(TOPIC, timeout_s=10.0)
             gets.append(taken())
-        profile.end()
+        sys.setprofile(None)
+        threading.setprofile(None)
     for name, rounds in (("put", puts), ("get", gets)):
         _show_calls(name, set.intersection(*rounds[1:]), named)  # the first one says hello
 
 
 def _show_calls(name: str, calls: Calls, named: bool) -> None:
-    for part in ["", *sorted({thread for thread, *_ in calls})]:
+    for part in ["", *sorted({part for part, *_ in calls})]:
         some = {call for call in calls if part in ("", call[0])}
         functions = len({call[1:] for call in some})
         files = len({file for _, file, _ in some})
@@ -191,19 +128,18 @@ def _show_calls(name: str, calls: Calls, named: bool) -> None:
 
 @click.command()
 @click.option("--names", is_flag=True, help="Name the functions of put and get, too.")
-@click.option("--be-proxy", is_flag=True, hidden=True)
-@click.argument("rest", nargs=-1, type=click.UNPROCESSED)
-def main(names: bool, be_proxy: bool, rest: tuple[str, ...]) -> None:
+def main(names: bool) -> None:
     """Print lines of product, tests and tools, the largest files, the longest function, and the
     functions of ours that one put and one get pass at QoS 2.
 
     The functions are counted in the client and in the proxy, each once.
     """
-    if be_proxy:
-        run_profiled_proxy(list(rest))
-    else:
-        show_lines()
+    show_lines()
+    os.environ[NAMES] = "yes"  # the proxy sees it
+    try:
         show_walk(named=names)
+    finally:
+        del os.environ[NAMES]
 
 
 if __name__ == "__main__":

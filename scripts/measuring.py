@@ -24,7 +24,7 @@ from reliable_pubsub import Publisher
 from reliable_pubsub.lab.child_process import ChildProcess, proxy_command
 from reliable_pubsub.lab.text_table import text_table
 
-from .named_proxy import COUNTS, count_calls, thread_calls, thread_names
+from .watched_proxy import ANSWERS, COUNTS, count_calls
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "run"
@@ -67,7 +67,7 @@ class Proxy:
 
     def __init__(self, directory: Path, *options: str) -> None:
         """Start it; measure how long it takes to be ready."""
-        command = proxy_command(directory, *options, module="scripts.named_proxy")
+        command = proxy_command(directory, *options, module="scripts.watched_proxy")
         log = directory.with_name(f"{directory.name}.log")
         begin_s = time.perf_counter()
         self.process = ChildProcess(command, log, errors=log.with_suffix(".errors"), talks=True)
@@ -86,6 +86,10 @@ class Proxy:
     def thread_calls(self) -> dict[int, int]:
         """How many functions they called, if that is counted."""
         return msgspec.json.decode(self.process.ask("calls"), type=dict[int, int])
+
+    def functions_called(self) -> list[tuple[str, str]]:
+        """Which they called since this was asked last, if they are named."""
+        return msgspec.json.decode(self.process.ask("functions"), type=list[tuple[str, str]])
 
     def resident_mib(self, field: str = "VmRSS") -> float:
         """Resident memory now (VmRSS) or at its highest (VmHWM)."""
@@ -190,11 +194,11 @@ class Worker:
 
     def thread_names(self) -> dict[int, str]:
         """Its Python threads, by the number that /proc shows."""
-        return {**self.call("thread_names"), self.pid: "main"}
+        return {**self.call("names"), self.pid: "main"}
 
     def thread_calls(self) -> dict[int, int]:
         """How many functions they called, if that is counted."""
-        found: dict[int, int] = self.call("thread_calls")
+        found: dict[int, int] = self.call("calls")
         return found
 
     def __enter__(self) -> Worker:
@@ -239,13 +243,12 @@ class Putting:
 def _work(pipe: Any, make: Callable[..., Any], arguments: Sequence[Any], counts: bool) -> None:
     if counts:
         count_calls()
-    of_process = {"thread_names": thread_names, "thread_calls": thread_calls}
     try:
         with make(*arguments) as made:
             pipe.send((False, None))
             while (called := pipe.recv()) is not None:
                 method, given = called
-                act = of_process.get(method) or getattr(made, method)
+                act = ANSWERS.get(method) or getattr(made, method)
                 pipe.send((False, act(*given)))
     except EOFError:
         pass  # the process that started this one has ended
