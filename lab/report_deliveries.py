@@ -21,6 +21,7 @@ from .report_panels import (
     draw_legend,
     draw_levels,
     height_with_legend,
+    svg,
 )
 
 SLICES: Final = 60  # of the time of a run
@@ -146,14 +147,5 @@ def bars(counted: Mapping[str, Numbers]) -> Element | None:
             second = first | {"x": NAME_WIDTH + width - again, "width": again}
             drawing.append(element("rect", class_="redelivery", **second))
         drawing.append(element("text", text, class_="small", x=NAME_WIDTH + width + 8, y=y + 12))
-    size = (NAME_WIDTH + BAR_WIDTH + 160, len(given) * row + 4)
-    return element(
-        "svg",
-        element("title", "Messages that each subscriber was given"),
-        drawing,
-        class_="bars",
-        role="img",
-        width=size[0],
-        height=size[1],
-        viewBox=f"0 0 {number(size[0])} {number(size[1])}",
-    )
+    width, height = NAME_WIDTH + BAR_WIDTH + 160, len(given) * row + 4
+    return svg("Messages that each subscriber was given", width, height, drawing, class_="bars")

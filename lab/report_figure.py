@@ -20,7 +20,7 @@ from .report_curves import TopicCurves
 from .report_deliveries import Deliveries, draw_deliveries
 from .report_density import Drawn
 from .report_lanes import LINK_FAULTS, Fault, Lane, Life, Mark, MarkKind, Scene, duration
-from .report_panels import LABEL_WIDTH, TOPICS_MAX, Column, draw_topics, styles_of
+from .report_panels import LABEL_WIDTH, TOPICS_MAX, Column, draw_topics, styles_of, svg
 
 LANE_HEIGHT = 50.0
 BAR_Y, BAR_HEIGHT = 14.0, 26.0
@@ -72,31 +72,20 @@ def draw_figure(
     draw_topics(column, axis, topics, styles)
     height = column.y + AXIS_HEIGHT
     quiet = [fault for fault in scene.faults if fault.what == "quiet"]
-    plot = element(
-        "svg",
-        element("title", "What each process did over time"),
+    plot = svg(
+        "What each process did over time",
+        PLOT_WIDTH,
+        height,
         element("desc", _description(scene)),
         _definitions(),
         *(_grid(axis, stretch, height) for stretch in STRETCHES),
         *(_quiet_line(axis, fault, height) for fault in quiet),
         column.plot,
         class_="plot",
-        role="img",
-        width=PLOT_WIDTH,
-        height=height,
-        viewBox=f"0 0 {number(PLOT_WIDTH)} {number(height)}",
     )
-    names = element(
-        "svg",
-        element("title", "Names of the lanes and of the curves"),
-        element("text", f"{axis.unit} since the begin", x=0, y=19, class_="unit"),
-        column.names,
-        class_="names",
-        role="img",
-        width=LABEL_WIDTH,
-        height=height,
-        viewBox=f"0 0 {number(LABEL_WIDTH)} {number(height)}",
-    )
+    unit = element("text", f"{axis.unit} since the begin", x=0, y=19, class_="unit")
+    title = "Names of the lanes and of the curves"
+    names = svg(title, LABEL_WIDTH, height, unit, column.names, class_="names")
     return element(
         "div",
         names,

@@ -17,7 +17,6 @@ class Numbers(Struct):
     """Of one process. Messages, not operations; latencies in nanoseconds, as they were seen."""
 
     acknowledged: int = 0
-    retried: int = 0  # among the acknowledged: an earlier attempt had stored them
     unknown: int = 0
     failed: int = 0
     delivered: int = 0
@@ -81,7 +80,6 @@ def numbers(lines: Sequence[AnyLine]) -> dict[str, Numbers]:
 def _count_put(counted: Numbers, line: Ok | Failed | Unknown, began_ns: int, messages: int) -> None:
     if isinstance(line, Ok):
         counted.acknowledged += line.count or messages
-        counted.retried += (line.count or messages) if line.duplicate else 0
         counted.put_latencies_ns.append(line.at_ns - began_ns)
     elif isinstance(line, Unknown):
         counted.unknown += messages

@@ -23,7 +23,7 @@ from .report_figure import draw_figure
 from .report_lanes import DEATHS, Scene, duration, scene
 from .report_numbers import Numbers, numbers
 from .report_panels import TOPICS_MAX
-from .report_tables import log_section, losses_section, numbers_section, table
+from .report_tables import log_section, losses_section, numbers_section, section, table
 
 VIOLATIONS_MAX = 5  # shown of each rule
 
@@ -134,9 +134,8 @@ def _first_violation(run: Run, verdict: Verdict) -> Sequence[Element]:
         return []
     rule = next(rule for rule in verdict.rules if first in rule.violations)
     return [
-        element(
-            "section",
-            element("h2", "The first violation"),
+        section(
+            "The first violation",
             element("p", element("b", f"{rule.rule}: {rule.title}")),
             element("p", first.text, class_="violation"),
             *_story(run, first.message),
@@ -168,17 +167,12 @@ def _timeline(run: Run, verdict: Verdict, seen: Scene, counted: Mapping[str, Num
         )
     if len(topics) > TOPICS_MAX:
         notes.append(f"Offsets of the {TOPICS_MAX} busiest of {len(topics)} topics are drawn.")
-    return element(
-        "section",
-        element("h2", "What happened"),
+    given = deliveries(counted, seen.begin_ns, seen.end_ns)
+    figure = draw_figure(seen, marks, topics, given, first)
+    return section(
+        "What happened",
         _legend(aggregated=marks.sum_max > 1, with_first=first is not None),
-        element(
-            "figure",
-            draw_figure(
-                seen, marks, topics, deliveries(counted, seen.begin_ns, seen.end_ns), first
-            ),
-            element("figcaption", " ".join(notes)),
-        ),
+        element("figure", figure, element("figcaption", " ".join(notes))),
         id="what-happened",
     )
 
@@ -237,34 +231,16 @@ def _given(counted: Mapping[str, Numbers]) -> Sequence[Element]:
     if drawing is None:
         return []
     words = "Messages that each subscriber was given; those that came again are at the end."
-    return [
-        element(
-            "section",
-            element("h2", "Deliveries by subscriber"),
-            element("p", words),
-            element("div", drawing, class_="scroll", tabindex="0"),
-        )
-    ]
+    scroll = element("div", drawing, class_="scroll", tabindex="0")
+    return [section("Deliveries by subscriber", element("p", words), scroll)]
 
 
 def _rules(verdict: Verdict) -> Element:
-    return element(
-        "section",
-        element("h2", "The rules"),
-        table(
-            ("rule", "", "#checked", "verdict"),
-            [
-                [
-                    rule.rule,
-                    element("div", rule.title, *_violations(rule)),
-                    f"{rule.checked:,}",
-                    _rule_verdict(rule),
-                ]
-                for rule in verdict.rules
-            ],
-        ),
-        class_="rules",
-    )
+    rows: list[Sequence[str | Element]] = []
+    for rule in verdict.rules:
+        title = element("div", rule.title, *_violations(rule))
+        rows.append([rule.rule, title, f"{rule.checked:,}", _rule_verdict(rule)])
+    return section("The rules", table(("rule", "", "#checked", "verdict"), rows), class_="rules")
 
 
 def _rule_verdict(rule: RuleVerdict) -> Element:
@@ -292,7 +268,7 @@ def _notes(run: Run, verdict: Verdict) -> Sequence[Element]:
     if not notes:
         return []
     items = [element("li", note) for note in notes]
-    return [element("section", element("h2", "What could not be judged"), element("ul", *items))]
+    return [section("What could not be judged", element("ul", *items))]
 
 
 def _count(count: int, noun: str) -> str:

@@ -35,6 +35,20 @@ class Column(Struct):
         self.names.append(element("text", small, class_="small", x=0, y=y + 13))
 
 
+def svg(title: str, width: float, height: float, *children: Element, class_: str) -> Element:
+    """A drawing of its own; `title` is read to who does not see it."""
+    return element(
+        "svg",
+        element("title", title),
+        *children,
+        class_=class_,
+        role="img",
+        width=width,
+        height=height,
+        viewBox=f"0 0 {number(width)} {number(height)}",
+    )
+
+
 class Scale(Struct, frozen=True):
     """The values of a panel, from the bottom to the top."""
 

@@ -17,40 +17,17 @@ def losses_section(verdict: Verdict) -> Sequence[Element]:
     """Where acknowledged messages are missing; nothing if none is."""
     if not verdict.losses:
         return []
-    return [
-        element(
-            "section",
-            element("h2", "Losses"),
-            element(
-                "p",
-                "Acknowledged messages that are missing, by where they stood among all of one "
-                "publisher (or for one subscriber). A lost end is the mark of an acknowledgement "
-                "that came too early; a lost middle that of damage, or of a wrong "
-                "deduplication.",
-            ),
-            table(
-                (
-                    "topic",
-                    "publisher, or subscriber",
-                    "#acknowledged",
-                    "#lost: beginning",
-                    "#middle",
-                    "#end",
-                ),
-                [
-                    [
-                        loss.topic,
-                        loss.publisher,
-                        f"{loss.acknowledged:,}",
-                        f"{loss.prefix:,}",
-                        f"{loss.middle:,}",
-                        f"{loss.suffix:,}",
-                    ]
-                    for loss in verdict.losses
-                ],
-            ),
-        )
-    ]
+    about = (
+        "Acknowledged messages that are missing, by where they stood among all of one "
+        "publisher (or for one subscriber). A lost end is the mark of an acknowledgement "
+        "that came too early; a lost middle that of damage, or of a wrong deduplication."
+    )
+    rows = []
+    for loss in verdict.losses:
+        numbers = (loss.acknowledged, loss.prefix, loss.middle, loss.suffix)
+        rows.append([loss.topic, loss.publisher, *(f"{n:,}" for n in numbers)])
+    columns = ("topic", "publisher, or subscriber", "#acknowledged", "#lost: beginning")
+    return [section("Losses", element("p", about), table((*columns, "#middle", "#end"), rows))]
 
 
 def log_section(lines: Sequence[AnyLine]) -> Sequence[Element]:
@@ -66,13 +43,8 @@ def log_section(lines: Sequence[AnyLine]) -> Sequence[Element]:
             rows.append([*edges, "", "", ""])
     if not rows:
         return []
-    return [
-        element(
-            "section",
-            element("h2", "The log at the end"),
-            table(("topic", "#begins", "#ends", "subscription", "#cursor", "#lag"), rows),
-        )
-    ]
+    columns = ("topic", "#begins", "#ends", "subscription", "#cursor", "#lag")
+    return [section("The log at the end", table(columns, rows))]
 
 
 def numbers_section(seen: Scene, counted: Mapping[str, Numbers]) -> Element:
@@ -96,24 +68,22 @@ def numbers_section(seen: Scene, counted: Mapping[str, Numbers]) -> Element:
                 *_latencies(own.delivery_latencies_ns),
             ]
         )
-    return element(
-        "section",
-        element("h2", "Numbers"),
-        element(
-            "p",
-            "Messages, not operations. Put: from the call to its acknowledgement, retries and "
-            "waiting for a killed proxy included. Delivery: from the call of put to the first "
-            "hand-over; of a publisher without a journal, from the proxy's time of the message.",
-        ),
-        table(
-            (
-                *("process", "role", "#lives", "#kills"),
-                *("#acknowledged", "#unknown", "#failed", "#put p50", "#put p99"),
-                *("#delivered", "#again", "#delivery p50", "#delivery p99"),
-            ),
-            rows,
-        ),
+    about = (
+        "Messages, not operations. Put: from the call to its acknowledgement, retries and "
+        "waiting for a killed proxy included. Delivery: from the call of put to the first "
+        "hand-over; of a publisher without a journal, from the proxy's time of the message."
     )
+    columns = (
+        *("process", "role", "#lives", "#kills"),
+        *("#acknowledged", "#unknown", "#failed", "#put p50", "#put p99"),
+        *("#delivered", "#again", "#delivery p50", "#delivery p99"),
+    )
+    return section("Numbers", element("p", about), table(columns, rows))
+
+
+def section(heading: str, *children: Element, **attributes: str) -> Element:
+    """A part of the page."""
+    return element("section", element("h2", heading), *children, **attributes)
 
 
 def _latencies(latencies_ns: Sequence[int]) -> tuple[str, str]:

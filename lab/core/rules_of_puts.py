@@ -164,17 +164,13 @@ def _check_ghosts(
 ) -> None:
     for entry in entries:
         attempt = attempts.get((entry.sequence, entry.crc))
+        key = key_of(topic, entry)
+        what = f"{key.message_id} at offset {entry.offset} of {topic!r}"
         if attempt is None:
-            finding.broken(
-                f"{_name(entry)} at offset {entry.offset} of {topic!r} (crc {entry.crc:08x}) is a "
-                "ghost: it was never put",
-                _key(topic, entry),
-            )
+            finding.broken(f"{what} (crc {entry.crc:08x}) is a ghost: it was never put", key)
         elif attempt.failed:
             finding.broken(
-                f"{_name(entry)} at offset {entry.offset} of {topic!r} is stored, and its put "
-                f"failed for certain with {attempt.code}",
-                _key(topic, entry),
+                f"{what} is stored, and its put failed for certain with {attempt.code}", key
             )
 
 
@@ -195,13 +191,13 @@ def _check_plan(
             finding.broken(
                 f"{where} is on {topic!r} under two numbers: {other.sequence} at offset "
                 f"{other.offset} and {entry.sequence} at offset {entry.offset}",
-                _key(topic, entry),
+                key_of(topic, entry),
             )
         elif place < last:
             finding.broken(
                 f"{where} is on {topic!r} at offset {entry.offset}, after "
                 f"{last[1]}:{last[2]}: not the order of the plan",
-                _key(topic, entry),
+                key_of(topic, entry),
             )
         last = max(last, place)
 
@@ -345,11 +341,3 @@ def unknown_outcomes(index: RunIndex) -> Finding:
                     attempt.key,
                 )
     return finding
-
-
-def _name(entry: Seen) -> str:
-    return f"{entry.publisher}_{entry.sequence}"
-
-
-def _key(topic: str, entry: Seen) -> MessageKey:
-    return key_of(topic, entry)

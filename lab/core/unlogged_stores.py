@@ -9,33 +9,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
 
 from reliable_pubsub.common.core.journal import Ok, Seen
 
-
-class ProxyLife(Protocol):
-    """What counts here of a life."""
-
-    process: str
-    role: str
-    began_ns: int
-    code: str | None
+from .run_index import Attempts, Life
 
 
-class Receipt(Protocol):
-    """What counts here of a put."""
-
-    topic: str
-    publisher: str
-    sequence: int
-    crc: int
-    invoked_ns: int
-    acknowledged_ns: int
-    offset: int | None
-
-
-def starts_after_a_kill(lives: Iterable[ProxyLife]) -> list[int]:
+def starts_after_a_kill(lives: Iterable[Life]) -> list[int]:
     """When proxies began whose life before had no end of its own."""
     starts = []
     killed: set[str] = set()
@@ -52,7 +32,7 @@ def starts_after_a_kill(lives: Iterable[ProxyLife]) -> list[int]:
 
 def unlogged_stores(
     starts: Sequence[int],
-    puts: Mapping[tuple[str, str], Mapping[tuple[int, int], Receipt]],
+    puts: Mapping[tuple[str, str], Attempts],
     gets: Iterable[Ok],
 ) -> Iterator[tuple[str, Seen]]:
     """Topic and message of each sighting that the proxy may have had no time to write of.
