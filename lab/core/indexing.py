@@ -9,29 +9,8 @@ from typing import Any, get_args
 
 from msgspec.structs import replace
 
+from reliable_pubsub.common.core import journal
 from reliable_pubsub.common.core.batch import NO_OFFSET
-from reliable_pubsub.common.core.journal import (
-    Administered,
-    AnyLine,
-    Begin,
-    Created,
-    DeadLettered,
-    End,
-    Event,
-    Expired,
-    Failed,
-    Finished,
-    Found,
-    FoundEnd,
-    Granted,
-    Invoke,
-    Ok,
-    Position,
-    ProxyLine,
-    Stored,
-    Trimmed,
-    Unknown,
-)
 
 from .final_log import final_logs
 from .run import Run
@@ -40,22 +19,25 @@ from .subscription import Stream
 from .unlogged_stores import starts_after_a_kill, unlogged_stores
 from .verdict import MessageKey
 
+# What a call of a client writes: that it begins, and what came of it.
+OfCall = journal.Invoke | journal.Ok | journal.Failed | journal.Unknown
+
 
 def index_run(run: Run) -> RunIndex:
     """Arrange a run, in one pass over its lines."""
     reader = _Reader(RunIndex(run))
     handlers: dict[type, Callable[[Any], None]] = {
-        Begin: reader.begin,
-        End: reader.end,
-        Invoke: reader.invoke,
-        Ok: reader.ok,
-        Failed: reader.failed,
-        Unknown: reader.unknown,
-        **dict.fromkeys(get_args(ProxyLine), reader.index.proxy_lines.append),
-        Found: reader.index.found.append,
-        FoundEnd: reader.found_end,
-        Event: reader.event,
-        Finished: reader.finished,
+        journal.Begin: reader.begin,
+        journal.End: reader.end,
+        journal.Invoke: reader.invoke,
+        journal.Ok: reader.ok,
+        journal.Failed: reader.failed,
+        journal.Unknown: reader.unknown,
+        **dict.fromkeys(get_args(journal.ProxyLine), reader.index.proxy_lines.append),
+        journal.Found: reader.index.found.append,
+        journal.FoundEnd: reader.found_end,
+        journal.Event: reader.event,
+        journal.Finished: reader.finished,
     }
     for line in run.lines:
         handlers[type(line)](line)
@@ -82,37 +64,37 @@ def _arrange_proxy_lines(index: RunIndex) -> None:
     """What the proxy told, by its kind."""
     for line in index.proxy_lines:
         match line:
-            case Stored():
+            case journal.Stored():
                 index.stored.append(line)
-            case Created():
+            case journal.Created():
                 index.created.append(line)
-            case DeadLettered():
+            case journal.DeadLettered():
                 index.dead_letters.append(line)
                 index.stored.append(_stored(line))
-            case Granted():
+            case journal.Granted():
                 index.granted.append(line)
-            case Position():
+            case journal.Position():
                 index.positions.append(line)
                 if line.session == "clean" and not line.active:
                     index.clean_ends[(line.topic, line.subscriber, line.generation)] = line.at_ns
-            case Expired(session="clean"):
+            case journal.Expired(session="clean"):
                 index.clean_ends[(line.topic, line.subscriber, line.generation)] = line.at_ns
-            case Trimmed():
+            case journal.Trimmed():
                 index.trimmed.append(line)
-            case Administered():
+            case journal.Administered():
                 _administered(index, line)
 
 
-def _administered(index: RunIndex, line: Administered) -> None:
+def _administered(index: RunIndex, line: journal.Administered) -> None:
     index.administered.append(line)
     if line.action in ("set_cursor", "skip"):
         moves = index.moves.setdefault((line.topic, line.subscriber), {})
         moves[line.generation] = line
 
 
-def _stored(line: DeadLettered) -> Stored:
+def _stored(line: journal.DeadLettered) -> journal.Stored:
     """The entry that a dead letter makes in its log."""
-    return Stored(
+    return journal.Stored(
         at_ns=line.at_ns,
         process=line.process,
         pid=line.pid,
@@ -159,7 +141,7 @@ class _Reader:
     def __init__(self, index: RunIndex) -> None:
         self.index = index
 
-    def life(self, line: AnyLine) -> Life:
+    def life(self, line: journal.AnyLine) -> Life:
         lives = self.index.lives
         key = (line.process, line.pid)
         life = lives.get(key)
@@ -168,7 +150,7 @@ class _Reader:
             life = lives[key] = Life(line.process, line.pid, number, number, began_ns=line.at_ns)
         return life
 
-    def _is_of_group(self, life: Life, line: Invoke | Ok | Failed | Unknown) -> bool:
+    def _is_of_group(self, life: Life, line: OfCall) -> bool:
         """Whether a line is of a group, whose rule looks at all of them in their order."""
         invoke = life.open.get(line.call)
         is_left = line.op == "unsubscribe" and bool(
@@ -178,13 +160,13 @@ class _Reader:
             return False
         self.index.of_groups.append((life, line))
         self.index.members.add((line.process, line.topic))
-        if isinstance(line, Invoke):
+        if isinstance(line, journal.Invoke):
             life.open[line.call] = line
         else:
             life.open.pop(line.call, None)
         return True
 
-    def begin(self, line: Begin) -> None:
+    def begin(self, line: journal.Begin) -> None:
         life = self.life(line)
         self.index.of_groups.append((life, line))
         if life.role:
@@ -210,11 +192,11 @@ class _Reader:
         lives[(before.process, before.pid)] = life
         return life
 
-    def end(self, line: End) -> None:
+    def end(self, line: journal.End) -> None:
         self.life(line).code = line.code
         self._note_changed(line.process, line.code)
 
-    def event(self, line: Event) -> None:
+    def event(self, line: journal.Event) -> None:
         if line.what == "power_loss":
             self.index.power_losses.setdefault(line.target, []).append(line.at_ns)
         elif line.what == "rollback":
@@ -222,13 +204,13 @@ class _Reader:
         elif line.what == "replace":
             self.index.replaced[(line.target, int(line.detail))] = line.at_ns
 
-    def finished(self, line: Finished) -> None:
+    def finished(self, line: journal.Finished) -> None:
         self.index.finished[line.target] = line
 
-    def found_end(self, line: FoundEnd) -> None:
+    def found_end(self, line: journal.FoundEnd) -> None:
         self.index.found_ends[line.topic] = line
 
-    def invoke(self, line: Invoke) -> None:
+    def invoke(self, line: journal.Invoke) -> None:
         life = self.life(line)
         if self._is_of_group(life, line):
             return
@@ -251,7 +233,7 @@ class _Reader:
             moved = before is not None and before.cursor not in (None, line.cursor)
             self._stream(line).invoked(life.number, life.remembers, line, moved=moved)
 
-    def _attempts(self, life: Life, line: Invoke) -> list[Attempt]:
+    def _attempts(self, life: Life, line: journal.Invoke) -> list[Attempt]:
         known = self.index.puts.setdefault((line.topic, line.process), {})
         step = message = 0
         if line.plan:
@@ -279,7 +261,7 @@ class _Reader:
             attempts.append(attempt)
         return attempts
 
-    def ok(self, line: Ok) -> None:
+    def ok(self, line: journal.Ok) -> None:
         life = self.life(line)
         if self._is_of_group(life, line):
             return
@@ -305,7 +287,7 @@ class _Reader:
         if invoke is not None and op not in ("hello", "get"):
             self.index.effects.append((life, invoke, line))
 
-    def _without_unstored(self, life: Life, line: Ok) -> Ok:
+    def _without_unstored(self, life: Life, line: journal.Ok) -> journal.Ok:
         """A get without what was put at QoS 0: that is no part of any log."""
         unstored = [seen for seen in line.messages if seen.offset == NO_OFFSET]
         if not unstored:
@@ -314,7 +296,7 @@ class _Reader:
         stored = tuple(seen for seen in line.messages if seen.offset != NO_OFFSET)
         return replace(line, messages=stored)
 
-    def _put_ok(self, attempts: list[Attempt], line: Ok) -> None:
+    def _put_ok(self, attempts: list[Attempt], line: journal.Ok) -> None:
         if not attempts or attempts[0].sequence != line.sequence:
             self.index.unmatched[line.topic] += 1
             return
@@ -326,7 +308,7 @@ class _Reader:
             if line.offset is not None and attempt.offset is None:
                 attempt.offset = line.offset + index
 
-    def failed(self, line: Failed) -> None:
+    def failed(self, line: journal.Failed) -> None:
         life = self.life(line)
         if self._is_of_group(life, line):
             self._note_changed(line.process, line.code)
@@ -346,7 +328,7 @@ class _Reader:
             self._stream(line).add(life.number, life.remembers, again)
         self._note_changed(line.process, line.code)
 
-    def unknown(self, line: Unknown) -> None:
+    def unknown(self, line: journal.Unknown) -> None:
         life = self.life(line)
         if self._is_of_group(life, line):
             self._note_changed(line.process, line.code)
@@ -361,7 +343,7 @@ class _Reader:
         if code == "LOG_CHANGED":
             self.index.told_changed[process] = None
 
-    def _stream(self, line: Invoke | Ok | Failed) -> Stream:
+    def _stream(self, line: journal.Invoke | journal.Ok | journal.Failed) -> Stream:
         key = (line.process, line.topic)
         stream = self.index.streams.get(key)
         if stream is None:

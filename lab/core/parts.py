@@ -13,25 +13,8 @@ from typing import Final, TypeVar
 
 from msgspec import Struct, field
 
+from reliable_pubsub.common.core import journal
 from reliable_pubsub.common.core.dead_letter import DEAD_SUFFIX
-from reliable_pubsub.common.core.journal import (
-    Administered,
-    AnyLine,
-    Begin,
-    Created,
-    DeadLettered,
-    Failed,
-    Finished,
-    Found,
-    FoundEnd,
-    Granted,
-    Invoke,
-    Ok,
-    Position,
-    Stored,
-    Trimmed,
-    Unknown,
-)
 
 from .verdict import RuleVerdict, Verdict
 
@@ -40,9 +23,9 @@ PARTS_MAX: Final = 200  # lines without a topic are judged again in each
 Judged = TypeVar("Judged", bound=Hashable)
 
 
-def topic_of(line: AnyLine) -> str:
+def topic_of(line: journal.AnyLine) -> str:
     """The topic whose part has the line; "" if each part has it."""
-    return "" if isinstance(line, Administered) else getattr(line, "topic", "")
+    return "" if isinstance(line, journal.Administered) else getattr(line, "topic", "")
 
 
 class Sketch(Struct, kw_only=True):
@@ -56,29 +39,30 @@ class Sketch(Struct, kw_only=True):
     is_whole: bool = False  # there is something that every topic's rules look at
     publishers: set[str] = field(default_factory=set)  # that say so when they begin
 
-    def take(self, line: AnyLine) -> str:
+    def take(self, line: journal.AnyLine) -> str:
         """Look at the next line of a file; give its `topic_of`."""
-        if isinstance(line, Begin) and line.role == "publisher":
+        if isinstance(line, journal.Begin) and line.role == "publisher":
             self.publishers.add(line.process)
         topic = topic_of(line)
         if not topic:
-            self.is_whole |= isinstance(line, Administered)  # the lines after it are its effect
+            # The lines after an action are its effect.
+            self.is_whole |= isinstance(line, journal.Administered)
             return topic
         many = len(getattr(line, "messages", ())) + len(getattr(line, "crcs", ()))
         self.facts[topic] = self.facts.get(topic, 0) + 1 + many
         match line:
-            case Invoke(op="put"):
+            case journal.Invoke(op="put"):
                 self.puts.setdefault(line.process, set()).add(topic)
                 if line.transaction:
                     self.tied.setdefault(f"transactions of {line.process}", set()).add(topic)
-            case Failed() | Unknown():
+            case journal.Failed() | journal.Unknown():
                 self.is_whole |= line.code == "LOG_CHANGED"  # it excuses losses of all topics
-            case Stored() | Found() | FoundEnd():
+            case journal.Stored() | journal.Found() | journal.FoundEnd():
                 self.logged.add(topic)
-            case DeadLettered():
+            case journal.DeadLettered():
                 self.logged.add(line.dead_topic)
                 self.facts.setdefault(line.dead_topic, 0)
-        self.is_of_proxy |= isinstance(line, Stored | Position | Trimmed)
+        self.is_of_proxy |= isinstance(line, journal.Stored | journal.Position | journal.Trimmed)
         return topic
 
     def take_output(self, name: str, lines: Mapping[str, int]) -> None:
@@ -88,17 +72,17 @@ class Sketch(Struct, kw_only=True):
             self.facts[topic] = self.facts.get(topic, 0) + count
 
 
-def says_which_run(line: AnyLine) -> bool:
+def says_which_run(line: journal.AnyLine) -> bool:
     """Whether a line of a topic tells one run from another (`one_run`)."""
     return (
-        isinstance(line, Created)
-        or (isinstance(line, Ok) and line.op == "subscribe")
-        or (isinstance(line, Failed | Unknown) and line.code == "LOG_CHANGED")
+        isinstance(line, journal.Created)
+        or (isinstance(line, journal.Ok) and line.op == "subscribe")
+        or (isinstance(line, journal.Failed | journal.Unknown) and line.code == "LOG_CHANGED")
     )
 
 
 def cut(
-    shared: Iterable[AnyLine], sketches: Sequence[Sketch], logs: Mapping[str, int]
+    shared: Iterable[journal.AnyLine], sketches: Sequence[Sketch], logs: Mapping[str, int]
 ) -> dict[str, int]:
     """The part of each topic, from 0.
 
@@ -121,7 +105,7 @@ def cut(
         # Rules ask whether a proxy wrote a journal; a grant says so to each part.
         or (
             any(one.is_of_proxy for one in sketches)
-            and not any(isinstance(line, Granted) for line in lines)
+            and not any(isinstance(line, journal.Granted) for line in lines)
         )
     )
     logged = set(logs).union(*(one.logged for one in sketches))
@@ -130,7 +114,7 @@ def cut(
     # Beside a log, what was put on a topic without one is missing.
     ties = [{min(logged), *(facts.keys() - logged)}]
     ties += [{topic, topic + DEAD_SUFFIX} for topic in facts if topic + DEAD_SUFFIX in facts]
-    ties += [puts.get(line.target, set()) for line in lines if isinstance(line, Finished)]
+    ties += [puts.get(line.target, set()) for line in lines if isinstance(line, journal.Finished)]
     for name in {name for one in sketches for name in one.tied}:  # lives may be in several files
         ties.append(set().union(*(one.tied.get(name, set()) for one in sketches)))
     return _numbered(facts, ties)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from reliable_pubsub.common.core.journal import Invoke, Ok, Position, ProxyLine
 
@@ -75,72 +76,69 @@ def _check_positions(index: RunIndex, finding: Finding) -> None:
         if answer.op == "put" or key not in positions:
             continue
         place = bisect_left(times[key], answer.at_ns)
-        before, after = positions[key][:place], positions[key][place:]
+        heard = _Heard(index, invoke, answer, positions[key][:place], positions[key][place:])
         early = {
             "subscribe": _is_early_subscribe,
             "acknowledge": _is_early_acknowledge,
             "unsubscribe": _is_early_unsubscribe,
         }.get(answer.op)
-        if early is not None and early(index, invoke, answer, before, after):
+        if early is not None and early(heard):
             finding.broken(
                 f"{answer.process} on {answer.topic!r} heard that its {answer.op} was done before "
                 "that was durable"
             )
 
 
-def _is_early_subscribe(
-    index: RunIndex,
-    invoke: Invoke,
-    answer: Ok,
-    before: Sequence[Position],
-    after: Sequence[Position],
-) -> bool:
+@dataclass(slots=True)
+class _Heard:
+    """An answer about a subscription, and what the proxy told of it before and after that."""
+
+    index: RunIndex
+    invoke: Invoke
+    answer: Ok
+    before: Sequence[Position]
+    after: Sequence[Position]
+
+
+def _is_early_subscribe(heard: _Heard) -> bool:
     """Its own record, of this generation and epoch, comes after the answer, and none before.
 
     One that a pattern has begun may have its record from an earlier session.
     """
+    invoke, answer = heard.invoke, heard.answer
 
     def is_its(line: Position) -> bool:
         is_of_session = bool(invoke.match) or line.epoch == answer.epoch
         return is_of_session and line.generation == answer.generation
 
-    if invoke.match and any(map(is_its, before)):
+    if invoke.match and any(map(is_its, heard.before)):
         return False
-    if any(is_its(line) and line.at_ns > invoke.at_ns for line in before):
+    if any(is_its(line) and line.at_ns > invoke.at_ns for line in heard.before):
         return False
-    its = next(filter(is_its, after), None)
-    return its is not None and _ran_since(index, its, invoke.at_ns)
+    its = next(filter(is_its, heard.after), None)
+    return its is not None and _ran_since(heard.index, its, invoke.at_ns)
 
 
-def _is_early_acknowledge(
-    index: RunIndex,
-    invoke: Invoke,
-    answer: Ok,
-    before: Sequence[Position],
-    after: Sequence[Position],
-) -> bool:
+def _is_early_acknowledge(heard: _Heard) -> bool:
     """The life that told of an older cursor last tells of this one after the answer.
 
     An answer that came late speaks of a session whose place a newer one may have left.
     """
+    answer, last = heard.answer, heard.before[-1] if heard.before else None
     cursor = answer.cursor or 0
-    if not before or before[-1].cursor >= cursor or before[-1].epoch != answer.epoch:
+    if last is None or last.cursor >= cursor or last.epoch != answer.epoch:
         return False
-    last = before[-1]
-    if last.generation in index.moves.get((answer.topic, answer.process), {}):
+    if last.generation in heard.index.moves.get((answer.topic, answer.process), {}):
         return False  # an operator has moved it back since
-    reached = next((line for line in after if line.cursor >= cursor), None)
+    reached = next((line for line in heard.after if line.cursor >= cursor), None)
     return reached is not None and (reached.pid, reached.generation) == (last.pid, last.generation)
 
 
-def _is_early_unsubscribe(
-    index: RunIndex,
-    invoke: Invoke,
-    answer: Ok,
-    before: Sequence[Position],
-    after: Sequence[Position],
-) -> bool:
+def _is_early_unsubscribe(heard: _Heard) -> bool:
     """The life that had it as active last ends it after the answer."""
-    if not before or not after or not before[-1].active or after[0].active:
+    if not heard.before or not heard.after:
         return False
-    return (after[0].pid, after[0].epoch) == (before[-1].pid, answer.epoch)
+    last, following = heard.before[-1], heard.after[0]
+    if not last.active or following.active:
+        return False
+    return (following.pid, following.epoch) == (last.pid, heard.answer.epoch)

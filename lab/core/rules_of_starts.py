@@ -6,6 +6,7 @@ subscriber has acknowledged; a replay may, and what comes again is marked.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 from .finding import Finding
@@ -28,65 +29,126 @@ def check_start(
     Args:
         before: the one before it in the same stream.
     """
-    topic = stream.topic
-    if subscription.by_operator:
-        return  # where it begins was an operator's choice, and is judged with that
-    at, _, value = subscription.asked.partition(" ")
-    start = subscription.start
-    lowest = _begins(index, topic, subscription.called_ns)
-    at_own = _is_own_place(index, stream, before, subscription)
-    asked = (
-        f"{stream.subscriber} on {topic!r} asked for `{subscription.asked}` and began at {start}"
-    )
-    match at:
-        case "offset" if start < int(value) or (start > int(value) and not at_own):
-            finding.broken(asked)
-        case "last" if before is not None:
-            if not subscription.resumed and not _is_forgotten(index, stream, before, subscription):
-                _check_last(index, stream, before, start, asked, finding)
-        case "earliest" | "last" if index.has_proxy:
-            if at == "last" and _had_subscription(index, stream, subscription):
-                return  # from before this journal: its place is unknown
-            assert subscription.opened is not None
-            highest = _begins(index, topic, subscription.opened.at_ns)
-            if start < lowest or (start > highest and not at_own):
-                finding.broken(
-                    f"{asked}; the topic began at {lowest}", index.message_at(topic, lowest)
-                )
-        case "time":
-            _check_time(index, topic, subscription, asked, finding, at_own=at_own)
-        case "newest":
-            _check_newest(index, topic, subscription, asked, finding, at_own=at_own)
-    if before is not None and not _forgets(index, stream, before, subscription):
-        _check_not_again(index, topic, before, subscription, asked, finding)
+    if not subscription.by_operator:  # else it is judged with what the operator did
+        _Asked(index, stream, before, subscription, finding).check()
 
 
-def _check_not_again(
-    index: RunIndex,
-    topic: str,
-    before: Subscription,
-    subscription: Subscription,
-    asked: str,
-    finding: Finding,
-) -> None:
-    """Only a replay begins below what was acknowledged."""
-    if not subscription.replay and subscription.start < before.confirmed:
-        finding.broken(
-            f"{asked}, which is no replay; it had acknowledged everything below {before.confirmed}",
-            index.message_at(topic, subscription.start),
+@dataclass(slots=True)
+class _Asked:
+    """A subscription that was asked to begin somewhere."""
+
+    index: RunIndex
+    stream: Stream
+    before: Subscription | None
+    subscription: Subscription
+    finding: Finding
+
+    @property
+    def start(self) -> int:
+        """Where it began."""
+        return self.subscription.start
+
+    @property
+    def topic(self) -> str:
+        return self.stream.topic
+
+    def broken(self, why: str, at: int | None = None) -> None:
+        """It does not begin there; the message at an offset shows it."""
+        self.finding.broken(
+            f"{self.stream.subscriber} on {self.topic!r} asked for `{self.subscription.asked}` "
+            f"and began at {self.start}{why}",
+            self.index.message_at(self.topic, at),
         )
 
+    def check(self) -> None:
+        index, before, subscription = self.index, self.before, self.subscription
+        at, _, value = subscription.asked.partition(" ")
+        match at:
+            case "offset" if self.start < int(value):
+                self.broken("")
+            case "offset" if self.start > int(value) and not self._is_own_place():
+                self.broken("")
+            case "last" if before is not None:
+                is_forgotten = _is_forgotten(index, self.stream, before, subscription)
+                if not (subscription.resumed or is_forgotten):
+                    self._check_last(before)
+            case "last" if self._had_subscription():
+                pass  # from before this journal: its place is unknown
+            case "earliest" | "last" if index.has_proxy:
+                self._check_earliest()
+            case "time":
+                self._check_time(int(value))
+            case "newest":
+                self._check_newest(int(value))
+        if before is not None and not _forgets(index, self.stream, before, subscription):
+            self._check_not_again(before)
 
-def _is_own_place(
-    index: RunIndex, stream: Stream, before: Subscription | None, subscription: Subscription
-) -> bool:
-    """Whether it begins where its subscriber was, and not earlier, as the start would have it."""
-    if subscription.replay:
-        return False
-    if before is None:
-        return subscription.resumed  # it brought a place: of a subscribe whose answer was not told
-    highest = _highest(index, stream, before)
-    return subscription.resumed or before.confirmed <= subscription.start <= highest
+    def _is_own_place(self) -> bool:
+        """Whether it begins where its subscriber was, and not at the earlier place asked for."""
+        if self.subscription.replay:
+            return False
+        if self.before is None:
+            return self.subscription.resumed  # it brought a place: its subscribe had no answer
+        highest = _highest(self.index, self.stream, self.before)
+        return self.subscription.resumed or self.before.confirmed <= self.start <= highest
+
+    def _had_subscription(self) -> bool:
+        return any(
+            (line.topic, line.subscriber) == (self.topic, self.stream.subscriber)
+            and line.at_ns < self.subscription.called_ns
+            for line in self.index.positions
+        )
+
+    def _check_not_again(self, before: Subscription) -> None:
+        """Only a replay begins below what was acknowledged."""
+        if not self.subscription.replay and self.start < before.confirmed:
+            had = f"it had acknowledged everything below {before.confirmed}"
+            self.broken(f", which is no replay; {had}", self.start)
+
+    def _check_last(self, before: Subscription) -> None:
+        """After what was acknowledged last, of what was handed over or given up."""
+        highest = _highest(self.index, self.stream, before)
+        if not before.confirmed <= self.start <= highest:
+            had = f"it had confirmed up to {before.confirmed}, and was given up to {highest}"
+            self.broken(f"; {had}")
+
+    def _check_earliest(self) -> None:
+        assert self.subscription.opened is not None
+        lowest = _begins(self.index, self.topic, self.subscription.called_ns)
+        highest = _begins(self.index, self.topic, self.subscription.opened.at_ns)
+        if self.start < lowest or (self.start > highest and not self._is_own_place()):
+            self.broken(f"; the topic began at {lowest}", lowest)
+
+    def _check_time(self, time_ns: int) -> None:
+        log = self.index.logs.get(self.topic)
+        if log is None:
+            return
+        before, first = log.entries.get(self.start - 1), log.entries.get(self.start)
+        if before is not None and before.timestamp_ns >= time_ns and not self._is_own_place():
+            taken = f"was taken later than that, at {before.timestamp_ns} ns"
+            self.broken(f"; offset {self.start - 1} {taken}", self.start - 1)
+        if first is not None and first.timestamp_ns < time_ns:
+            taken = f"was taken before that, at {first.timestamp_ns} ns"
+            self.broken(f", which {taken}", self.start)
+
+    def _check_newest(self, count: int) -> None:
+        index, topic, called_ns = self.index, self.topic, self.subscription.called_ns
+        over = [
+            place + 1
+            for a in index.attempts()
+            if a.topic == topic and a.acknowledged_ns < called_ns
+            for place in (index.offset_of(a),)
+            if place is not None
+        ]
+        most = max(over, default=0)
+        if self.start < max(most - count, _begins(index, topic, called_ns)):
+            self.broken(f"; the topic had {most} messages by then")
+        assert self.subscription.opened is not None
+        by_ns = self.subscription.opened.at_ns
+        end = _ends(index, topic, by_ns)
+        highest = max(end - count, _begins(index, topic, by_ns))
+        if index.has_proxy and self.start > highest and not self._is_own_place():
+            self.broken(f"; the topic had at most {end} messages by then", highest)
 
 
 def _highest(index: RunIndex, stream: Stream, before: Subscription) -> int:
@@ -160,88 +222,6 @@ def check_marks(index: RunIndex, finding: Finding) -> None:
                         "acknowledged, not marked as redelivered",
                         key_of(stream.topic, message),
                     )
-
-
-def _check_last(
-    index: RunIndex,
-    stream: Stream,
-    before: Subscription,
-    start: int,
-    asked: str,
-    finding: Finding,
-) -> None:
-    """After what was acknowledged last, of what was handed over or given up."""
-    highest = _highest(index, stream, before)
-    if not before.confirmed <= start <= highest:
-        finding.broken(
-            f"{asked}; it had confirmed up to {before.confirmed}, and was given up to {highest}"
-        )
-
-
-def _had_subscription(index: RunIndex, stream: Stream, subscription: Subscription) -> bool:
-    return any(
-        line.topic == stream.topic
-        and line.subscriber == stream.subscriber
-        and line.at_ns < subscription.called_ns
-        for line in index.positions
-    )
-
-
-def _check_time(
-    index: RunIndex,
-    topic: str,
-    subscription: Subscription,
-    asked: str,
-    finding: Finding,
-    *,
-    at_own: bool,
-) -> None:
-    log = index.logs.get(topic)
-    if log is None:
-        return
-    start = subscription.start
-    time_ns = int(subscription.asked.partition(" ")[2])
-    before, first = log.entries.get(start - 1), log.entries.get(start)
-    if before is not None and before.timestamp_ns >= time_ns and not at_own:
-        finding.broken(
-            f"{asked}; offset {start - 1} was taken later than that, at {before.timestamp_ns} ns",
-            index.message_at(topic, start - 1),
-        )
-    if first is not None and first.timestamp_ns < time_ns:
-        finding.broken(
-            f"{asked}, which was taken before that, at {first.timestamp_ns} ns",
-            index.message_at(topic, start),
-        )
-
-
-def _check_newest(
-    index: RunIndex,
-    topic: str,
-    subscription: Subscription,
-    asked: str,
-    finding: Finding,
-    *,
-    at_own: bool,
-) -> None:
-    count = int(subscription.asked.partition(" ")[2])
-    over = [
-        place + 1
-        for a in index.attempts()
-        if a.topic == topic and a.acknowledged_ns < subscription.called_ns
-        for place in (index.offset_of(a),)
-        if place is not None
-    ]
-    lowest = _begins(index, topic, subscription.called_ns)
-    if subscription.start < max(max(over, default=0) - count, lowest):
-        finding.broken(f"{asked}; the topic had {max(over, default=0)} messages by then")
-    assert subscription.opened is not None
-    by_ns = subscription.opened.at_ns
-    highest = max(_ends(index, topic, by_ns) - count, _begins(index, topic, by_ns))
-    if index.has_proxy and subscription.start > highest and not at_own:
-        finding.broken(
-            f"{asked}; the topic had at most {_ends(index, topic, by_ns)} messages by then",
-            index.message_at(topic, highest),
-        )
 
 
 def check_refused_starts(index: RunIndex, finding: Finding) -> None:

@@ -6,21 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from reliable_pubsub.common.core.journal import (
-    AnyLine,
-    Begin,
-    End,
-    Event,
-    Failed,
-    Found,
-    FoundEnd,
-    Invoke,
-    Ok,
-    Seen,
-    Stored,
-    Trimmed,
-    Unknown,
-)
+from reliable_pubsub.common.core import journal
 
 from .finding import in_words
 from .run import Run
@@ -51,10 +37,10 @@ def messages_called(run: Run, message_id: str) -> list[MessageKey]:
     sequence = int(number)
     topics: dict[str, None] = {}
     for line in run.lines:
-        if isinstance(line, Invoke):
+        if isinstance(line, journal.Invoke):
             if line.process == publisher and _puts(line, sequence):
                 topics[line.topic] = None
-        elif isinstance(line, Stored | Found) and any(
+        elif isinstance(line, journal.Stored | journal.Found) and any(
             seen.publisher == publisher and seen.sequence == sequence for seen in line.messages
         ):
             topics[line.topic] = None
@@ -65,7 +51,7 @@ def messages_called(run: Run, message_id: str) -> list[MessageKey]:
     return [MessageKey(topic, publisher, sequence) for topic in topics]
 
 
-def _puts(line: Invoke, sequence: int) -> bool:
+def _puts(line: journal.Invoke, sequence: int) -> bool:
     return line.op == "put" and line.sequence <= sequence < line.sequence + len(line.crcs)
 
 
@@ -75,7 +61,7 @@ def tell(run: Run, message: MessageKey) -> Story:
     about = [(line, what) for line in run.lines if (what := teller.about(line))]
     lines: list[StoryLine] = []
     if about:
-        begins = (line.at_ns for line in run.lines if isinstance(line, Begin))
+        begins = (line.at_ns for line in run.lines if isinstance(line, journal.Begin))
         begin_ns = next(begins, run.lines[0].at_ns)
         involved = {line.process for line, _ in about} | {"proxy"}
         first_ns, last_ns = about[0][0].at_ns, about[-1][0].at_ns
@@ -106,17 +92,17 @@ def story_of(run: Run, verdict: Verdict) -> Story | None:
     return tell(run, first.message) if first is not None and first.message is not None else None
 
 
-def _around(line: AnyLine, involved: set[str]) -> str:
+def _around(line: journal.AnyLine, involved: set[str]) -> str:
     """What was done to those who took part; "" if it is none of that."""
     match line:
-        case Event():
+        case journal.Event():
             if line.target in involved or not line.target:
                 detail = f": {line.detail}" if line.detail else ""
                 return f"{line.what} {line.target}{detail}".strip()
-        case Begin():
+        case journal.Begin():
             if line.process in involved:
                 return f"begins as {line.role}"
-        case End():
+        case journal.End():
             if line.process in involved:
                 return f"ends with {line.code}" if line.code else "ends"
     return ""
@@ -131,29 +117,29 @@ class _Teller:
         self._offsets: set[int] = set()
         self._holders: dict[str, int] = {}  # subscriber that has it in hand: offset
 
-    def about(self, line: AnyLine) -> str:
+    def about(self, line: journal.AnyLine) -> str:
         """In words; "" if it has nothing to do with it."""
         if getattr(line, "topic", "") != self._message.topic:
             return ""
         match line:
-            case Invoke():
+            case journal.Invoke():
                 return self._invoke(line)
-            case Ok():
+            case journal.Ok():
                 return self._ok(line)
-            case Failed() | Unknown():
+            case journal.Failed() | journal.Unknown():
                 return self._not_ok(line)
-            case Stored():
+            case journal.Stored():
                 return self._seen(line.messages, f"stored under epoch {line.epoch}")
-            case Found():
+            case journal.Found():
                 return self._seen(line.messages, "found in the log")
-            case Trimmed():
+            case journal.Trimmed():
                 if any(offset < line.start for offset in self._offsets):
                     return f"the topic begins at {line.start} now"
-            case FoundEnd():
+            case journal.FoundEnd():
                 return f"the log was read to its end: offsets {line.start} to {line.end - 1}"
         return ""
 
-    def _invoke(self, line: Invoke) -> str:
+    def _invoke(self, line: journal.Invoke) -> str:
         message = self._message
         if line.process != message.publisher or not _puts(line, message.sequence):
             return ""
@@ -161,7 +147,7 @@ class _Teller:
         numbers = in_words(line.sequence, line.sequence + len(line.crcs) - 1)
         return f"put {line.topic} sequence {numbers}: invoked"
 
-    def _ok(self, line: Ok) -> str:
+    def _ok(self, line: journal.Ok) -> str:
         if line.op == "put":
             key = (line.process, line.pid, line.call)
             if key not in self._calls:
@@ -183,17 +169,17 @@ class _Teller:
             return f"{line.op}: cursor {line.cursor}"
         return ""
 
-    def _not_ok(self, line: Failed | Unknown) -> str:
+    def _not_ok(self, line: journal.Failed | journal.Unknown) -> str:
         if (line.process, line.pid, line.call) in self._calls:
-            fate = "failed" if isinstance(line, Failed) else "unknown outcome"
+            fate = "failed" if isinstance(line, journal.Failed) else "unknown outcome"
             return f"put: {fate}, {line.code}"
-        if not isinstance(line, Failed):
+        if not isinstance(line, journal.Failed):
             return ""
         if any(line.first <= offset < line.end for offset in self._offsets):
             return f"{line.op}: told that {in_words(line.first, line.end - 1)} are lost"
         return ""
 
-    def _seen(self, messages: tuple[Seen, ...], what: str) -> str:
+    def _seen(self, messages: tuple[journal.Seen, ...], what: str) -> str:
         told = []
         for seen in messages:
             if (seen.publisher, seen.sequence) == (self._message.publisher, self._message.sequence):
