@@ -204,9 +204,9 @@ def scrape_rows(rounds: int) -> list[Row]:
 
 def _cpu_ms(pid: int) -> float:
     """CPU of a process in a second."""
-    before_ns = sum(cpu_ns(pid).values())
+    before_ns = cpu_ns(pid)
     time.sleep(IDLE_S)
-    return (sum(cpu_ns(pid).values()) - before_ns) / 1e6 / IDLE_S
+    return (cpu_ns(pid) - before_ns) / 1e6 / IDLE_S
 
 
 def _row(

@@ -120,9 +120,9 @@ class Side:
     def cost_us(self) -> float:
         """CPU of one put and one get, proxy and client."""
         pids = (self._proxy.pid, self._client.pid)
-        before = sum(sum(cpu_ns(pid).values()) for pid in pids)
+        before = sum(cpu_ns(pid) for pid in pids)
         self._client.call("put_and_get", PAIRS)
-        return (sum(sum(cpu_ns(pid).values()) for pid in pids) - before) / PAIRS / 1e3
+        return (sum(cpu_ns(pid) for pid in pids) - before) / PAIRS / 1e3
 
 
 def flat(kind: str, sizes: Sequence[int], passes: int) -> list[Row]:

@@ -53,9 +53,9 @@ def security_rows(rounds: int) -> list[Row]:
         for _ in range(rounds):
             for one in found.values():
                 for name, work in works.items():
-                    before_ns = sum(cpu_ns(one.pid).values())
+                    before_ns = cpu_ns(one.pid)
                     taken_s = work(one.endpoint)
-                    used_ns = sum(cpu_ns(one.pid).values()) - before_ns
+                    used_ns = cpu_ns(one.pid) - before_ns
                     one.waited_us[name].append(1e6 * statistics.median(taken_s))
                     one.cpu_us[name].append(1e-3 * used_ns / len(taken_s))
     keyless, keyed, governed = found["no keys"], found["keys"], found["keys and rights"]

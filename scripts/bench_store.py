@@ -96,9 +96,9 @@ def _started(stack: ExitStack, *options: str) -> _Side:
 
 def _measure(side: _Side) -> None:
     def used(work: str, call: Callable[[], tuple[float, int]]) -> None:
-        before_ns = sum(cpu_ns(side.proxy.pid).values())
+        before_ns = cpu_ns(side.proxy.pid)
         per_s, messages = call()
-        used_ns = sum(cpu_ns(side.proxy.pid).values()) - before_ns
+        used_ns = cpu_ns(side.proxy.pid) - before_ns
         side.per_s.setdefault(work, []).append(per_s)
         side.cpu_us.setdefault(work, []).append(1e-3 * used_ns / messages)
 

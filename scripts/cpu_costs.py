@@ -99,7 +99,7 @@ class Reads:
 # Measuring.
 
 
-def cpu_ns(pid: int) -> dict[int, int]:
+def cpu_ns_by_thread(pid: int) -> dict[int, int]:
     """CPU so far of every thread of a process."""
     used = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
@@ -108,10 +108,15 @@ def cpu_ns(pid: int) -> dict[int, int]:
     return used
 
 
+def cpu_ns(pid: int) -> int:
+    """CPU so far of a process, by the threads that it has now."""
+    return sum(cpu_ns_by_thread(pid).values())
+
+
 def thread_names(process: Worker | Proxy) -> dict[int, str]:
     """What to call its threads: as Python calls them, or libzmq."""
     names = process.thread_names()
-    for thread in cpu_ns(process.pid):
+    for thread in cpu_ns_by_thread(process.pid):
         if thread not in names:
             own = Path(f"/proc/{process.pid}/task/{thread}/comm").read_text().strip()
             names[thread] = "libzmq " + own.removeprefix("ZMQbg/").split("/")[0]
@@ -223,7 +228,7 @@ class Here:
         process = self._processes[name]
         if self._counts_calls:
             return dict(process.thread_calls())
-        return {thread: ns / 1e3 for thread, ns in cpu_ns(process.pid).items()}
+        return {thread: ns / 1e3 for thread, ns in cpu_ns_by_thread(process.pid).items()}
 
 
 class There:
