@@ -6,8 +6,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +14,6 @@ import click
 import msgspec
 from msgspec import Struct
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, readable_errors
@@ -24,8 +22,8 @@ from reliable_pubsub.common.signals import stop_on_signals
 
 from .conformance_run import Judged, Wanted, run_case
 from .core.conformance import CASES, MESSAGES, MESSAGES_MAX, MESSAGES_MIN, ROLES, Case, chosen
-from .core.conformance_verdict import Found, Judgement, Result, exit_code, told
-from .core.story import tell
+from .core.conformance_verdict import Found, Judgement, exit_code, told
+from .core.story import story_of
 from .text_table import text_table, wide_console
 from .verdict_text import show_story
 
@@ -97,81 +95,83 @@ def again(case: Case, wanted: Wanted) -> str:
     return f"reliable-pubsub conformance {shlex.join(options)} -- {shlex.join(wanted.command)}"
 
 
-@contextmanager
-def _doing(console: Console, case: Case, number: int, count: int) -> Iterator[None]:
-    """Say which case runs, where a person watches."""
-    if not console.is_terminal:
-        yield
-        return
-    with console.status(f"{number} of {count}: {case.name}: {case.does}"):
-        yield
-
-
 def _run_cases(
     cases: Sequence[Case], wanted: Wanted, where: Path
-) -> list[tuple[Case, Judged, float]]:
+) -> list[tuple[CaseReport, Judged]]:
     """Run each case, and say how it ended."""
-    done: list[tuple[Case, Judged, float]] = []
+    done: list[tuple[CaseReport, Judged]] = []
     with stop_on_signals("stopped: every process that was started has been ended"):
         for number, case in enumerate(cases, start=1):
+            count = f"{number} of {len(cases)}: {case.name}"
             began_s = time.monotonic()
-            with _doing(Console(stderr=True), case, number, len(cases)):
+            with Console(stderr=True).status(f"{count}: {case.does}"):
                 judged = run_case(case, wanted, where / case.name)
-            done.append((case, judged, time.monotonic() - began_s))
+            result = judged.result
+            report = CaseReport(
+                case=case.name,
+                does=case.does,
+                expects=case.expects,
+                judgement=result.judgement,
+                broken=result.broken,
+                judged=result.judged,
+                found=result.found,
+                ending=result.ending,
+                note=result.note,
+                seconds=round(time.monotonic() - began_s, 1),
+                directory=str(where / case.name),
+                again=again(case, wanted),
+            )
+            done.append((report, judged))
             if not sys.stderr.isatty():
-                count = f"{number} of {len(cases)}"
-                click.echo(f"{count}: {case.name}: {judged.result.judgement}", err=True)
+                click.echo(f"{count}: {result.judgement}", err=True)
     return done
 
 
 def _show(
-    console: Console, cases: Sequence[tuple[Case, Judged, float]], wanted: Wanted, where: Path
+    console: Console, cases: Sequence[tuple[CaseReport, Judged]], wanted: Wanted, where: Path
 ) -> None:
     """The table, notes, what is wrong in each case that does not conform, and the last word."""
-    console.print(_table(cases, wanted))
-    for case, judged, _ in cases:
-        if judged.result.note:
-            console.print(f"note: {case.name}: {judged.result.note}", soft_wrap=True)
-        if judged.result.judgement != "conforms":
-            _explain(console, case, judged, wanted, where)
-    console.print(_last_line(_results(cases), wanted))
+    rows = [
+        (
+            one.case,
+            one.does,
+            Text(one.judgement, style=STYLES[one.judgement]),
+            ", ".join(one.broken) or f"{len(one.judged)} judged",
+            f"{one.seconds:.1f}",
+        )
+        for one, _ in cases
+    ]
+    title = f"{wanted.role}: {wanted.messages} messages, seed {wanted.seed}"
+    console.print(text_table(title, ("case", "what happens", "verdict", "rules", "#s"), rows))
+    for one, judged in cases:
+        if one.note:
+            console.print(f"note: {one.case}: {one.note}", soft_wrap=True)
+        if one.judgement != "conforms":
+            _explain(console, one, judged)
+    console.print(_last_line([one for one, _ in cases], wanted))
     console.print(f"files: {where}", soft_wrap=True)
 
 
-def _table(cases: Sequence[tuple[Case, Judged, float]], wanted: Wanted) -> Table:
-    rows = [
-        (
-            case.name,
-            case.does,
-            Text(judged.result.judgement, style=STYLES[judged.result.judgement]),
-            ", ".join(judged.result.broken) or f"{len(judged.result.judged)} judged",
-            f"{seconds:.1f}",
-        )
-        for case, judged, seconds in cases
-    ]
-    title = f"{wanted.role}: {wanted.messages} messages, seed {wanted.seed}"
-    return text_table(title, ("case", "what happens", "verdict", "rules", "#s"), rows)
-
-
-def _explain(console: Console, case: Case, judged: Judged, wanted: Wanted, directory: Path) -> None:
+def _explain(console: Console, one: CaseReport, judged: Judged) -> None:
     """What is wrong in one case, the story of a message that shows it, where the files are."""
-    result = judged.result
+
+    def say(line: str, style: str = "") -> None:
+        console.print(Text(line, style=style), soft_wrap=True)
+
     console.print()
-    console.print(Text(f"{case.name}: {result.judgement}", style=STYLES[result.judgement]))
-    console.print(Text(f"  what happens: {case.does}"), soft_wrap=True)
-    console.print(Text(f"  expected:     {case.expects}"), soft_wrap=True)
-    console.print(Text(f"  it ended:     {result.ending}"), soft_wrap=True)
-    for line in told(result):
-        console.print(Text(f"  {line}", style="red" if result.broken else ""), soft_wrap=True)
-    first = judged.verdict.first if judged.verdict is not None else None
-    if judged.run is not None and first is not None and first.message is not None:
-        show_story(console, tell(judged.run, first.message))
-    console.print(Text(f"  files:  {directory / case.name}"), soft_wrap=True)
-    console.print(
-        Text(f"  rules:  reliable-pubsub lab check {directory / case.name / 'evidence'}"),
-        soft_wrap=True,
-    )
-    console.print(Text(f"  again:  {again(case, wanted)}"), soft_wrap=True)
+    say(f"{one.case}: {one.judgement}", STYLES[one.judgement])
+    say(f"  what happens: {one.does}")
+    say(f"  expected:     {one.expects}")
+    say(f"  it ended:     {one.ending}")
+    for line in told(judged.result):
+        say(f"  {line}", "red" if one.broken else "")
+    if judged.run is not None and judged.verdict is not None:
+        story = story_of(judged.run, judged.verdict)
+        if story is not None:
+            show_story(console, story)
+    say(f"  files:  {one.directory}")
+    say(f"  rules:  reliable-pubsub lab check {one.directory}/evidence")
+    say(f"  again:  {one.again}")
 
 
 def _list(console: Console) -> None:
@@ -180,38 +180,7 @@ def _list(console: Console) -> None:
     console.print(text_table(title, ("case", "what happens", "expected"), rows))
 
 
-def _report(cases: Sequence[tuple[Case, Judged, float]], wanted: Wanted, directory: Path) -> Report:
-    return Report(
-        role=wanted.role,
-        command=wanted.command,
-        messages=wanted.messages,
-        seed=wanted.seed,
-        conforms=exit_code(_results(cases)) == 0,
-        cases=tuple(
-            CaseReport(
-                case=case.name,
-                does=case.does,
-                expects=case.expects,
-                judgement=judged.result.judgement,
-                broken=judged.result.broken,
-                judged=judged.result.judged,
-                found=judged.result.found,
-                ending=judged.result.ending,
-                note=judged.result.note,
-                seconds=round(seconds, 1),
-                directory=str(directory / case.name),
-                again=again(case, wanted),
-            )
-            for case, judged, seconds in cases
-        ),
-    )
-
-
-def _results(cases: Sequence[tuple[Case, Judged, float]]) -> list[Result]:
-    return [judged.result for _, judged, _ in cases]
-
-
-def _last_line(results: Sequence[Result], wanted: Wanted) -> Text:
+def _last_line(results: Sequence[CaseReport], wanted: Wanted) -> Text:
     count = f"{len(results)} of {len(CASES)} cases"
     wrong = [result.case for result in results if result.judgement != "conforms"]
     if not wrong:
@@ -318,13 +287,22 @@ def main(
             )
         where = emptied(directory or RUNS / role)
         done = _run_cases(chosen(names), wanted, where)
-        report = msgspec.json.encode(_report(done, wanted, where))
-        (where / MARKER).write_bytes(msgspec.json.format(report) + b"\n")
+        code = exit_code([judged.result for _, judged in done])
+        report = Report(
+            role=role,
+            command=command,
+            messages=messages,
+            seed=seed,
+            conforms=code == 0,
+            cases=tuple(one for one, _ in done),
+        )
+        document = msgspec.json.encode(report)
+        (where / MARKER).write_bytes(msgspec.json.format(document) + b"\n")
     if as_json:
-        click.echo(report)
+        click.echo(document)
     else:
         _show(console, done, wanted, where)
-    sys.exit(exit_code(_results(done)))
+    sys.exit(code)
 
 
 if __name__ == "__main__":

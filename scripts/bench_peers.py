@@ -13,14 +13,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Final
 
 import click
 from msgspec import Struct
-from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
+from reliable_pubsub.common.progress import progress_bar
 from reliable_pubsub.lab.text_table import text_table, wide_console
 
 from .peer_servers import SYSTEMS, System
@@ -274,35 +274,22 @@ def peers(seconds: float, rounds: int, clients: int, only: str | None, as_markdo
     names = [system.name for system in systems]
     stations = [*names, *((PUSHED, STREAMED) if "ours" in names else ())]
     steps = len(systems) + rounds * sum(len(stations_of(work, stations)) for work in todo)
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("peers", total=steps)
-
-        def tick(what: str) -> None:
-            bar.update(task, advance=1, description=what)
-
+    with progress_bar(steps, 0, quiet=False) as advance:
+        tick = partial(advance, 1)
         rows, counted = measure(todo, systems, seconds, rounds, tick)
     promised = list(promises(systems))
     shown = [cells(row, names) for row in rows]
     if as_markdown:
         click.echo(markdown(heads(names), shown) + "\n" + markdown(PROMISES, promised))
     else:
-        goals = [
-            [
-                *cells(row, names),
-                *(f">= {goal:.2g}" if goal else "" for goal in (row.floor, row.floor_to_bare)),
-                "" if row.reached else "MISSED",
-            ]
-            for row in rows
-        ]
-        console = wide_console(170)
+        console, goals = wide_console(170), []
+        for row in rows:
+            both = (f">= {goal:.2g}" if goal else "" for goal in (row.floor, row.floor_to_bare))
+            goals.append([*cells(row, names), *both, "" if row.reached else "MISSED"])
         head = [*heads(names), "goal, Redis", "goal, bare", ""]
         console.print(pretty(head, goals, f"scripts/bench peers, {rounds} rounds"))
         console.print(pretty(PROMISES, promised, "What each one promises"))
     click.echo(judged(counted))
-    wrong = any(
-        counted[name][what]
-        for name in counted
-        for what in ("lost", "doubled")
-        if name.startswith("ours")
-    )
-    sys.exit(1 if wrong or not all(row.reached for row in rows) else 0)
+    ours = [count for name, count in counted.items() if name.startswith("ours")]
+    is_sound = not any(count["lost"] + count["doubled"] for count in ours)
+    sys.exit(0 if is_sound and all(row.reached for row in rows) else 1)
