@@ -1,8 +1,8 @@
-"""What counts for which key: client ids, topics, and the bytes stored under the ids. Pure.
+"""Which client ids, topics and stored bytes are charged to which key. Pure.
 
-An id counts for the key that has last begun a session or put under it, a topic for the key that
-made it. A record says so (`Charged`), so it holds after a restart; what is no longer there counts
-no more at once, and its record is removed later (rule R26).
+An id is charged to the key that last began a session or put under it, a topic to the key that
+created it. A record keeps this across a restart (`Charged`). An id or a topic that ends is no
+longer charged at once; the record is removed later (rule R26).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .records import Charge, Charged
 
 
 class Account(Struct):
-    """What counts for one key."""
+    """What is charged to one key."""
 
     ids: set[tuple[Role, str]] = field(default_factory=set)
     topics: set[str] = field(default_factory=set)
@@ -26,19 +26,19 @@ class Accounts:
     """The accounts of all keys, and the bytes under each id, charged to a key or not."""
 
     def __init__(self) -> None:
-        """Nothing is stored, and nothing counts for any key."""
+        """Nothing is stored, and nothing is charged."""
         self.of: dict[str, Account] = {}  # by name of the key
         self.stored_bytes = 0  # under all ids
-        self.ended: dict[tuple[Charge, str], None] = {}  # count no more, and still have a record
+        self.ended: dict[tuple[Charge, str], None] = {}  # no longer charged, with a record still
         self._key_of: dict[tuple[Charge, str], str] = {}
         self._stored: dict[tuple[Role, str], int] = {}  # bytes by id
 
     def key_of(self, kind: Charge, name: str) -> str | None:
-        """The name of the key for which an id or a topic counts; None: for none."""
+        """The name of the key to which an id or a topic is charged; None: to none."""
         return self._key_of.get((kind, name))
 
     def charges(self) -> list[Charged]:
-        """All that counts for a key, in order."""
+        """All charges, in order."""
         return [Charged(*one, key) for one, key in sorted(self._key_of.items())]
 
     def stored_under(self, role: Role, name: str) -> int:
@@ -46,7 +46,7 @@ class Accounts:
         return self._stored.get((role, name), 0)
 
     def charge(self, charged: Charged) -> None:
-        """Let an id or a topic count for a key, and no longer for another."""
+        """Charge an id or a topic to a key, and no longer to another."""
         one = (charged.kind, charged.name)
         self.end(*one)
         self.ended.pop(one, None)
@@ -59,7 +59,7 @@ class Accounts:
             account.stored_bytes += self.stored_under(charged.kind, charged.name)
 
     def end(self, kind: Charge, name: str) -> None:
-        """An id or a topic is there no more."""
+        """End the charge of an id or a topic that no longer exists."""
         key = self._key_of.pop((kind, name), None)
         if key is None:
             return
@@ -74,7 +74,7 @@ class Accounts:
             del self.of[key]
 
     def stored(self, role: Role, name: str, size_bytes: int) -> int:
-        """Count bytes that are stored under an id, or, below 0, removed; return what is left."""
+        """Count bytes stored under an id (below 0: removed); return how many are left."""
         one = (role, name)
         self.stored_bytes += size_bytes
         left = self._stored.get(one, 0) + size_bytes

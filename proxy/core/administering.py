@@ -1,8 +1,8 @@
 """ADMIN and CLIENTS: what operators look at and do (rule R28).
 
-Each action is a function that gives its effect and its records, and changes nothing. To look is to
-decide without the records. An action that is done is itself a record, `Administered`, in the same
-commit as its effect; its number and nonce say whether a request is a copy of one that was done.
+Each action is a function that returns its effect and its records, and changes nothing. A look is
+the decision without the records. An action that is done is itself a record, `Administered`, in the
+same commit as its effect; its number and nonce identify a copy of a request that was done.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def end_subscription(state: State, request: Admin, do: EndSubscription, _now_ns:
 
 
 def skip(state: State, request: Admin, do: Skip, _now_ns: int) -> Plan:
-    """Move a cursor forward; the subscriber is told LOST."""
+    """Move a cursor forward; the subscriber gets LOST."""
     found = _subscription(state, request, do.topic, do.subscriber)
     if isinstance(found, Decision):
         return found
@@ -178,7 +178,7 @@ def set_cursor(state: State, request: Admin, do: SetCursor, now_ns: int) -> Plan
 def _moved(
     state: State, log: TopicLog, subscriber: str, one: Subscription, cursor: int, moved: Moved
 ) -> Planned:
-    """Another generation, so that its subscriber asks again before it gets anything."""
+    """Begin another generation, so the subscriber must subscribe again before it gets anything."""
     session = state.sessions["subscriber", subscriber]
     begun = begun_after(state, log, subscriber, session, one.terms, session.control, cursor)
     record = replace(begun, moved=moved)
@@ -208,8 +208,8 @@ def truncate(state: State, request: Admin, do: Truncate, now_ns: int) -> Plan:
 def delete_topic(state: State, request: Admin, do: DeleteTopic, _now_ns: int) -> Plan:
     """Remove all messages of a topic and end its subscriptions; the numbers of publishers stay.
 
-    The subscription of a pattern stays: it is told what is LOST, and has what comes if the topic is
-    made again.
+    The subscription of a pattern stays: it gets LOST for what is removed, and new messages if the
+    topic is created again.
     """
     log = state.topics.get(do.topic)
     if log is None or do.topic in state.deleted_topics:
@@ -296,7 +296,7 @@ def _beyond(state: State, request: Admin, log: TopicLog, offset: int) -> Decisio
 
 
 def forget_client(state: State, request: Admin, do: ForgetClient, _now_ns: int) -> Plan:
-    """Remove all that is known of an id; its epochs and generations are never given again."""
+    """Remove everything about an id; its epochs and generations are never granted again."""
     if (do.role, do.of) not in state.sessions:
         return NOTHING
     if do.role == "subscriber":
@@ -378,11 +378,11 @@ def clients(state: State, request: Clients, _body: bytes, _now_ns: int) -> Decis
 
 
 def pause(state: State, request: Admin, do: Pause | Resume, _now_ns: int) -> Plan:
-    """Puts are refused, or taken again, from now on.
+    """Refuse puts from now on, or accept them again.
 
     It takes a number even if nothing changes: a copy of an earlier PAUSE is then too late.
     """
-    if isinstance(do, Pause) and "\0" in do.reason:  # which not every store can keep
+    if isinstance(do, Pause) and "\0" in do.reason:  # PostgreSQL cannot store it
         return _not_possible(state, request, "the reason of a pause has no NUL")
     return Planned()
 

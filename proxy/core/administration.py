@@ -29,7 +29,7 @@ class Administration:
             paused: the reason why puts are paused; None: they are not.
         """
         self.asker = ""  # name of the key whose request is decided
-        self.done: deque[Administered] = deque()  # durable, and not yet told to the shell
+        self.done: deque[Administered] = deque()  # durable, and not yet output
         self.paused = paused
         self.lsn = 0  # record number of the newest action
         self.newest: dict[int, Administered] = {}  # by number

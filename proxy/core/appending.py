@@ -1,4 +1,4 @@
-"""Appending a batch: its topic, room in it, and its place there (rules R10, R17 and R18)."""
+"""Appending a batch: its topic, room in it (`on_bound`), its offset (rules R10, R17 and R18)."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def topic_for(
 ) -> tuple[TopicLog, tuple[Record, ...]] | Decision:
     """A topic, and the records that create it and make room in it; or the refusal.
 
-    With a topic begin the subscriptions of the patterns that match it.
-    One that was deleted is made again where it ended: its numbers and offsets go on.
+    A new topic begins subscriptions of the patterns that match it. A deleted one is created again
+    where it ended: its numbers and offsets continue.
 
     Args:
         others: topics that the same decision creates before it.
-        compares: the topic compares the numbers of the sender for ever.
+        compares: as at QoS 2, the topic keeps the sender's numbers, to compare later puts.
         count: messages that are to be appended, with bodies of `body_bytes`; 0: none.
     """
     log = state.topics.get(topic)
@@ -72,8 +72,8 @@ def next_batch(
 ) -> Appended:
     """A batch of the sender of a request, at the end of a topic.
 
-    Timestamps grow strictly, whatever the clock does; time is only an index (rule R18). Their least
-    distance differs for each start of the proxy, so a log that was set back gets other ones.
+    Timestamps grow strictly, whatever the clock does; time is only an index (rule R18). Their
+    minimum step differs for each start of the proxy, so a restored log gets different ones.
 
     Args:
         first_sequence: None: the next one of the sender.
@@ -117,7 +117,7 @@ def begun_after(
     control: int,
     cursor: int,
 ) -> Subscribed:
-    """A subscription that no request of its subscriber begins, after what it had before."""
+    """The record of a subscription that begins without a SUB, as the next generation."""
     before = log.subscriptions.get(subscriber)
     return Subscribed(
         log.topic_id,

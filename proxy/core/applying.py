@@ -1,7 +1,7 @@
 """Records change the state: `apply` when they are decided, `committed` when they are durable.
 
 No other file changes what is or will be durable. The records are the same live, in the simulator
-and in the store. Between the two steps a record changes the state, but no client is shown it.
+and in the store. Between the two steps the state has the change, but no client sees it.
 """
 
 from __future__ import annotations
@@ -311,13 +311,13 @@ def trim(state: State, record: Trimmed) -> None:
 
 
 def charge(state: State, record: Charged) -> None:
-    """Let an id or a topic count for a key."""
+    """Charge an id or a topic to a key."""
     state.accounts.charge(record)
     state.index_charge(record.kind, record.name)
 
 
 def administer(state: State, record: Administered) -> None:
-    """Remember an operator's action; what it changes beside a pause are records of their own."""
+    """Remember an operator's action; its effects, except a pause, are separate records."""
     state.administration.add(record, state.lsn)
 
 
@@ -334,7 +334,7 @@ def unstage(state: State, record: Unstaged) -> None:
 
 
 def commit_transaction(state: State, record: TransactionCommitted) -> None:
-    """Remember the last transaction of a publisher; its batches are records of their own."""
+    """Remember the last transaction of a publisher; its batches are separate records."""
     state.last_transactions[record.client] = LastTransaction(
         record.transaction, record.digest, record.receipts, state.lsn
     )

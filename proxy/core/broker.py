@@ -13,7 +13,7 @@ of its decision do, in `applying.py`. The rules of docs/protocol.md are decided 
     interests       SUBSCRIPTIONS
     leases, forgetting                       what is due by time
 
-A planted fault puts another function in the place of one of these (`lab/variants.py`).
+A planted fault replaces one of these functions (`lab/variants.py`).
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ _HANGS: Final = (
 )
 
 
-# Which endpoint takes a verb; of the others that of subscribers, of HELLO that of its role.
+# The endpoint of a verb; that of HELLO depends on its role, other verbs belong to subscribers.
 ENDPOINTS: Final[Mapping[type[Request], Role | None]] = {
     Status: None,  # both
     Put: "publisher",
@@ -134,7 +134,7 @@ def due(state: State, *, now_s: float, now_ns: int) -> Sequence[Record]:
 def without_waiting(state: State, request: AnyRequest, decision: Decision) -> Decision:
     """While the disk does not respond: serve what needs no disk, answer the rest with BUSY.
 
-    A request that is not applied needs no memory until the disk is back.
+    Records are not applied, so memory does not grow until the disk responds again.
     """
     if isinstance(request, Stage | Abort):  # in memory; their COMMIT is put off
         return decision

@@ -1,7 +1,7 @@
-"""LOG_CHANGED: a client knows a log that this one is not, or no longer (rule R14).
+"""LOG_CHANGED: the log is not the one that the client knows (rule R14).
 
-The proxy was replaced, or set back to an older copy. A log is recognised by its id, by its end, and
-by a witness: the timestamp of the batch before a cursor.
+The store was replaced, or restored from an older copy. A log is recognised by its id, by its end,
+and by a witness: the timestamp of the batch before a cursor.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Dead letters: of what a subscriber rejects (DEAD), and of what a group gives up.
 
 The letter and the moved cursor are one record. A dead letter has the next sequence of its
-subscriber, which acts as its publisher. A member of a group says which message it rejects, and the
-proxy has it: so the letter is made here, as it is of a message that was delivered too often.
+subscriber, which acts as its publisher. A member of a group only names the message that it rejects,
+so the proxy makes the letter; it also makes that of a message that was delivered too often.
 """
 
 from __future__ import annotations

@@ -1,28 +1,28 @@
-"""The engine, the core of the proxy: its law, without socket, disk, thread, clock or chance.
+"""The engine, the core of the proxy: decide, apply, durable, visible.
 
-Everything that a proxy does to keep its promise is an order of four steps:
+A proxy keeps its promise by the order of these four steps:
 
     decide     what to answer, and which records that takes; nothing changes
-    apply      the records change the state in memory; nothing else ever does
+    apply      the records change the state in memory; nothing else does
     durable    the store has the records: `committed`
-    visible    the answer leaves, and batches are pushed
+    visible    the answer is sent, and batches are pushed
 
-A reply leaves when the newest record that it reports is durable (`Decision.visible_at`), so a
+A reply is sent when the newest record that it depends on is durable (`Decision.visible_at`), so a
 crash cannot take back anything that a client has seen.
 
 Values go in, values come out. The shell around it (`server.py`; in the simulator
-`simulator/simulated_proxy.py`; in tests `fakes.MemoryProxy`) carries them:
+`simulator/simulated_proxy.py`; in tests `fakes.MemoryProxy`) has the socket, disk and clock:
 
-    receive(frames, reply_to)    a request           Answer      frames to the one who asked
+    receive(frames, reply_to)    a request           Answer      frames for a client
     offered(frames)              a put at QoS 0      Work        records for the store
     committed(lsn)               the store has it    Visible     batches that may be read now
     failed(stored)               the disk was full   Down        frames to push
     tick(now)                    time has passed     Want        patterns for QoS 0 publishers
-    end_turn()                   nothing more came   Denial      a line of the audit log
-                                                     Deed        another: an operator's action
+    end_turn()                   no more requests    Denial      audit log: a refused request
+                                                     Deed        audit log: an operator's action
 
-`outputs` has them in their order; the simulator tries a crash between any two of them. A GET that
-waits (`waiting_gets.py`) is decided again at the end of a turn in which something came.
+`outputs` has them in order; the simulator tries a crash between any two of them. A GET that waits
+(`waiting_gets.py`) is decided again at the end of a turn in which messages became visible.
 
 Source: group commit and its order, Gray and Reuter, Transaction Processing (1992), 10.3; the form
 (no input, no output), websockets' `Protocol` and h11.
@@ -81,9 +81,9 @@ from .status_report import completed
 from .stored import StoredState
 from .waiting_gets import OVERTAKEN, WaitingGet, WaitingGets
 
-UNWRITTEN_BYTES_MAX: Final = 16 * MIB  # above it puts, and a `snapshot` ACK, wait for the disk
+UNWRITTEN_BYTES_MAX: Final = 16 * MIB  # above it puts, and `snapshot` ACKs, wait for the disk
 assert UNWRITTEN_BYTES_MAX + BODY_BYTES_MAX < CACHE_BYTES_MAX  # so all of it can be read
-# Tuples, because a union is made again each time that it is looked at.
+# A tuple, because a union would be built again at each use.
 _COMPLETED: Final = (Ring, Status, Listeners)
 
 
@@ -114,7 +114,7 @@ class Engine:
             pushes: the links to push to; None: pushing is off.
             ingress_endpoint: sent to publishers at QoS 0.
             describe: adds to a STATUS what only the shell knows.
-            connections: of keys with a bound of them, by name.
+            connections: how many each key has that has a bound, by name.
         """
         self._setup = setup
         self._timing = timing
@@ -130,10 +130,10 @@ class Engine:
         self.held: deque[HeldAnswer] = deque()
         self._applied: list[Record] = []  # and not handed to the store
         self._is_urgent = False  # an answer waits for one of them
-        self._flush_at_s = math.inf  # when they are handed over although none does
+        self._flush_at_s = math.inf  # when they are handed over even if none waits
         self._unwritten: deque[tuple[int, int]] = deque()  # record number, bytes up to it
         self.unwritten_bytes = 0
-        self.disk_hangs = False  # since a commit takes longer than answers wait
+        self.disk_hangs = False  # a commit takes longer than `disk_patience_s`
         self.quotas = Quotas()
         self.quotas.begin(self.state)
         self.requests_count = 0
@@ -160,7 +160,7 @@ class Engine:
         self.state.reconfigure(settings)
 
     def takes_more(self, role: Role) -> bool:
-        """Whether an endpoint is read on; if not, its requests wait in ZeroMQ for a commit.
+        """Whether to read more from an endpoint; else its requests stay in ZeroMQ until a commit.
 
         Subscribers have twice the room, so that puts do not keep gets out.
         """
@@ -188,7 +188,7 @@ class Engine:
             role: of the endpoint that received it.
             now_s: monotonic clock. now_ns: wall clock, for timestamps only.
             key: public key of the connection; "": it has none.
-            excess: the connection is more than its key may have; that is the answer.
+            excess: the key has too many connections; the answer is LIMIT.
         """
         try:
             request, body = decode_request(frames)
@@ -209,7 +209,7 @@ class Engine:
             self.counts.requests[type(request)] += 1
             self.counts.received_bytes += len(body)
         authority = self.state.authority
-        # Before the endpoint is looked at: a stolen id is one at each, and is written down.
+        # Before the endpoint is checked, so that a stolen id is logged whichever it tries.
         if authority.has_rights and self._is_denied(request, reply_to, key):
             return
         if not is_here:
@@ -252,7 +252,7 @@ class Engine:
             self._answer(reply_to, self.pushes.answer(request, now_s, key=key, may_get_all=may_all))
 
     def _is_denied(self, request: AnyRequest | Interest | Node, reply_to: Any, key: str) -> bool:
-        """Whether the key lacks a right; then that is the answer, and nothing else happens."""
+        """Whether the key lacks a right; if so, answer that."""
         more = needs_of_staged(self.state, request)
         denial = self.state.authority.denial(key, request, more)
         if denial is not None:
@@ -263,10 +263,10 @@ class Engine:
     def handle(
         self, request: AnyRequest, body: bytes, reply_to: Any, *, now_s: float, now_ns: int
     ) -> Decision:
-        """Take a decoded request of the right endpoint, in the four steps of the law.
+        """Decide a request, apply its records, and answer when they are durable.
 
         Returns:
-            The decision; the reply of a GET that waits is decided again.
+            The decision; a GET that waits is decided again.
         """
         heard(self.state, request, now_s)
         if self.waiting.of:
@@ -372,7 +372,7 @@ class Engine:
         self._show(lsn)
 
     def _show(self, lsn: int) -> None:
-        """What depends on records up to `lsn` leaves, and their batches may be read."""
+        """Release the answers that depend on records up to `lsn`; their batches may be read."""
         state = self.state
         batches = applying.committed(state, lsn) if lsn > state.durable_lsn else ()
         while state.administration.done:
@@ -401,7 +401,7 @@ class Engine:
             why: the text for clients.
         """
         self.disk_hangs = False
-        version = self.state.interest_version  # what was told stays told
+        version = self.state.interest_version  # peers know it, so it must not go back
         self.state = self._new_state(stored)
         self.state.interest_version += version
         self.state.storage_full_until_s = now_s + self._setup.settings.storage_retry_s
@@ -477,7 +477,7 @@ class Engine:
         """Decide a request that has waited; a TAKE for which others were faster waits on."""
         request = get.request
         if isinstance(request, Take) and get.until_s == OVERTAKEN:
-            # It must not be granted what its sender would never hear of.
+            # Its sender has asked again, and would never learn what it was granted.
             nothing = Taken(**echo(self.state, request))
             self._answer(get.reply_to, nothing, None, self.state.lsn, now_s)
             return

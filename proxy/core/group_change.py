@@ -1,6 +1,6 @@
 """What one request of a member changes in its group: settle, give back, grant.
 
-A mutable draft of the group's value; the record that comes of it replaces the value.
+A mutable draft of the group's value; the resulting record replaces the value.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .topic_log import TopicLog
 
 
 class Answered(Struct):
-    """What a reply says beside its grants; kept for repeats of the request."""
+    """What a reply contains besides its grants; kept for repeats of the request."""
 
     refused: list[Stretch]
     letters: list[int]
@@ -83,10 +83,10 @@ class Change:
     # What comes back.
 
     def give_back(self, which: Callable[[Run], bool], *, counted: bool) -> None:
-        """Let others have what some runs hold.
+        """Free the messages of some runs of the sender.
 
         Args:
-            counted: it may have been delivered.
+            counted: they may have been delivered, so that counts as a delivery.
         """
 
         def freed(run: Run) -> Run:
@@ -104,15 +104,15 @@ class Change:
         return run.how == "held" and run.member == self._request.client
 
     def heard(self, lost: Sequence[Stretch]) -> None:
-        """The sender has heard of these: its program was told, and no other member need be."""
+        """The sender has reported these losses to its program, so no other member has to."""
         if lost:
             self._lost = [one for one in self._lost if one not in lost]
             self._told = ()
             self.is_changed = True
 
     def tell_lost(self) -> tuple[Stretch, ...]:
-        """What the reply says is lost: all that no member is known to have heard of."""
-        self._lost = list(dict.fromkeys(self._lost))  # a hole and the cursor may say the same
+        """The losses for the reply: those that no member is known to have reported."""
+        self._lost = list(dict.fromkeys(self._lost))  # the same from a hole and from the cursor
         if self._told != tuple(self._lost):
             self._told = tuple(self._lost)
             self.is_changed = True
@@ -290,17 +290,17 @@ class Change:
         return parts
 
     def _goes_alone(self, delivery: int) -> bool:
-        """Whether a message that was delivered so often is the only one of its grant.
+        """Whether a message with this delivery count is granted alone.
 
         A grant counts as a delivery of each of its messages, also of those that a loop has ahead.
-        Where deliveries are bounded, what comes again comes alone, so that a message which kills
-        its members takes no other one with it to the dead letters.
+        Where deliveries are bounded, messages are redelivered one at a time, so that a message
+        which kills its members takes no other one with it to the dead letters.
         """
         bound = self._group.terms.max_deliveries
         return bound > 0 and delivery + 1 >= min(bound, 2)
 
     def _extend_to(self, end: int) -> None:
-        """Let the frontier be at least there."""
+        """Move the frontier up to this offset, unless it is above already."""
         if end > self._frontier:
             self._runs = joined([*self._runs, Run(self._frontier, end, "free", until_s=0.0)])
             self.is_changed = True
@@ -326,7 +326,7 @@ class Change:
     # The record.
 
     def records(self) -> tuple[Record, ...]:
-        """What makes the change; nothing if there is none."""
+        """The records that make the change; none if nothing has changed."""
         if not self.is_changed:
             return ()
         request, answer = self._request, self.answer
@@ -358,5 +358,5 @@ class Change:
 
 
 def _place(runs: Sequence[Run], first: int) -> int:
-    """Where a run that begins at an offset belongs."""
+    """The index at which a run that begins at an offset is inserted."""
     return next((index for index, run in enumerate(runs) if run.first > first), len(runs))

@@ -65,7 +65,7 @@ class GroupReading:
         return min(at, end)
 
     def whole(self, first: int, end: int, wanted: int) -> int:
-        """Let a large grant end with a batch: the rest of one would be sent again with the next.
+        """End a large grant with a whole batch; the rest would be sent again with the next grant.
 
         Args:
             end: how far messages were read.

@@ -2,8 +2,8 @@
 ended.
 
 Everything below the cursor has ended, everything at or above the frontier was never taken. Between
-the two, at most GROUP_WINDOW_MAX messages, runs say how it is, without a gap. All of it is one
-value, replaced as a whole by a record.
+the two, at most GROUP_WINDOW_MAX messages, runs without gaps give the state of each. All of it is
+one value, which a record replaces as a whole.
 
 Source: the in-flight records of Kafka's share groups (KIP-932), as runs of offsets.
 """
@@ -56,7 +56,7 @@ class Member(Struct, frozen=True, gc=False, array_like=True):
     request: int = 0  # number of its last request that changed something
     refused: tuple[Stretch, ...] = ()
     letters: tuple[int, ...] = ()
-    lost: tuple[Stretch, ...] = ()  # as its last TAKE said; heard of, if it sends another
+    lost: tuple[Stretch, ...] = ()  # in the reply to its last TAKE; reported, if it sends another
 
 
 class StoredGroup(Struct, frozen=True):
@@ -75,7 +75,7 @@ class Group(Struct):
     terms: GroupTerms
     runs: tuple[Run, ...]
     members: Mapping[str, Member]
-    lost: tuple[Stretch, ...] = ()  # what no member is known to have heard of
+    lost: tuple[Stretch, ...] = ()  # what no member is known to have reported
     keys: dict[int, bytes | None] = field(default_factory=dict)  # by offset; those that were read
 
 
@@ -120,7 +120,7 @@ def may_settle(run: Run, member: str, delivery: int) -> bool:
 
 
 def settled(outcome: Outcome, run: Run, *, now_s: float, lease_ms: int) -> Run:
-    """A run after what its holder says of it."""
+    """A run after its holder has reported its outcome."""
     first, end = run.first, run.end
     match outcome.how:
         case "ack" | "reject":

@@ -1,10 +1,10 @@
 """Groups: SUB and UNSUB of a member, TAKE, SETTLE.
 
-The members of a group share one subscription. A message is with one member at a time, until it is
-settled or its lease ends; then another may have it. What is granted and what has ended is durable
-before any member learns of it, so a restart of the proxy neither forgets a holder nor an end.
-Leases are measured on the monotonic clock of the proxy, from its decision on, and by the member
-from sending its request on, which is earlier: so the member stops first.
+The members of a group share one subscription. A message is held by one member at a time, until it
+is settled or its lease ends; then it may be granted to another. Grants and ends are durable before
+a member learns of them, so a restart of the proxy loses neither. The proxy measures a lease on its
+monotonic clock from its decision, the member from sending its request, which is earlier: so the
+member stops first.
 
 Source: SQS's visibility timeout, JetStream's AckWait, and Kafka's share groups (KIP-932);
 decisions/0048.
@@ -41,7 +41,7 @@ _WHOLE: Final = GroupTerms()
 
 
 def join(state: State, request: Sub, session: Session, now_ns: int) -> Decision:
-    """Let a client be a member of a group; the first one makes the group."""
+    """Make a client a member of a group; the first member creates the group."""
     assert request.group is not UNSET
     name = request.group
     log = state.topics.get(request.topic)
@@ -137,7 +137,7 @@ def _begin(
 
 
 def leave(state: State, request: Unsub, session: Session) -> Decision:
-    """Let a member go, with what it holds given back; or end the group."""
+    """Remove a member, and free what it holds; or end the group."""
     assert request.group is not UNSET
     log = state.topics.get(request.topic)
     known = log.subscriptions.get(subscription_of_group(request.group)) if log else None
@@ -272,7 +272,7 @@ def _change_of(state: State, request: Take | Settle, now_ns: int) -> tuple[Chang
 
 
 def _refused(state: State, request: Sub, terms: GroupTerms | None) -> Decision | None:
-    """Refuse what a group cannot have."""
+    """Refuse terms that a group cannot have."""
     if request.terms.session == "clean" or request.terms.lease_ms or request.terms.qos != 2:
         text = "SUB: a group has no $.terms, but $.group_terms"
         return Decision(malformed(state, text, request))
@@ -336,7 +336,7 @@ def _not_sub(
 
 
 def begin_leases(state: State, now_s: float) -> None:
-    """Leases and delays that a start of the proxy has found in the store begin now."""
+    """Begin the leases and delays that were read from the store."""
     for log in state.topics.values():
         for name, group in log.groups.items():
             group.runs = begun(group.runs, now_s)

@@ -78,7 +78,7 @@ class _Page:
         self._effort = Effort(COVER_STEPS_MAX)  # of comparing patterns
 
     def fill(self, after: SubscriptionPlace | UnsetType) -> SubscriptionPlace | UnsetType:
-        """Add the rows after a place, as many as there is room for; give where the next begin."""
+        """Add the rows after a place while there is room; return where the next page begins."""
         for match in self._in_order(after):
             begins_at = "" if after is UNSET or match != after.match else after.group
             for row in self._rows_of(match):

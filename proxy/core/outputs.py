@@ -52,7 +52,7 @@ class Deed(Struct, frozen=True):
 
     @property
     def told(self) -> dict[str, object]:
-        """The fields of its line."""
+        """The fields of its line in the audit log."""
         one = self.record
         return {
             "name": one.who,

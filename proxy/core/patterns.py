@@ -1,8 +1,8 @@
 """MATCH and FETCH: subscriptions by pattern (decision 0053).
 
 A pattern makes ordinary subscriptions: of the topics that exist when it begins, and of every later
-one by the decision that creates it. FETCH is several GETs; what one of them would be told other
-than messages, its own GET is told.
+one by the decision that creates it. FETCH is several GETs that answer with messages only; any other
+answer is left to a GET of that topic.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _begun(
 
 
 def _instead(clean: Subscription, begun: Subscribed) -> Subscribed:
-    """What becomes of a clean subscription that is there.
+    """The record for a topic to which there is already a clean subscription.
 
     A clean pattern begins it again, with the terms that last longer. A persistent one keeps its
     place, so that it no longer ends with its process.
@@ -160,7 +160,7 @@ def _instead(clean: Subscription, begun: Subscribed) -> Subscribed:
 def _first(
     state: State, request: Match, log: TopicLog, one: Subscription | None, now_ns: int
 ) -> int | Decision:
-    """Where a subscription to a topic begins that exists already: as that of a SUB."""
+    """Where the subscription to an existing topic begins: as with SUB."""
     if request.start is None:
         return log.end
     sub = Sub(
@@ -202,7 +202,7 @@ def _count(state: State, request: Match) -> int:
 
 
 def fetch(state: State, request: Fetch, _body: bytes, now_ns: int) -> Decision:
-    """Show what follows the cursors of topics of a pattern; as many GETs (rule R7)."""
+    """Read what follows the cursors in the topics of a pattern, as GETs would (rule R7)."""
     session = fence(state, "subscriber", request)
     if isinstance(session, Decision):
         return session
@@ -219,7 +219,7 @@ def fetch(state: State, request: Fetch, _body: bytes, now_ns: int) -> Decision:
 
 
 class _Found:
-    """What a FETCH is told, topic by topic."""
+    """The answer to a FETCH, topic by topic."""
 
     def __init__(self, state: State, request: Fetch, terms: Terms, visible_at: int) -> None:
         self._state = state
@@ -245,7 +245,7 @@ class _Found:
         asked = self._get_of(log, told, min(self._messages_max, self._batches_max))
         if asked is None or asked.cursor == log.durable_end:
             return True
-        # If an operator has moved it, its own GET is to take that.
+        # A move by an operator is answered to a GET of the topic only.
         is_moved = bool(log.subscriptions[asked.client].moved)
         decision = None if is_moved else get(self._state, asked, b"", now_ns)
         body = (decision.body if decision else None) or b""

@@ -101,7 +101,7 @@ class Pushes:
             boot=boot,
             lease_s=lease_s,
         )
-        self.is_used = False  # a peer has said what it wants; until then no turn is for pushing
+        self.is_used = False  # a peer has sent its interest; until then turns do not push
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
         self._was_asked = False  # in this turn; requests of links are bounded per turn

@@ -1,14 +1,13 @@
 """Quotas: how much the clients of one key may have. Pure.
 
-A decision says by its records what it would make: a client id, topics, a subscription, a staged
+The records of a decision show what it would create: a client id, topics, a subscription, a staged
 batch, bytes to store. Before they are applied they are compared with the quotas of the key that
-asked; beyond one of them the answer is LIMIT, or BUSY if only the bytes came too fast, and there
-are no records.
+asked; above one of them the answer is LIMIT, or BUSY if only the rate of bytes is too high, and
+there are no records.
 
-What is counted is what the proxy holds now (`accounts.py`): whatever ends or is removed counts no
-more, and what was there before a restart still does. The records of a decision that is allowed are
-followed by those that say for which key its ids and topics count. What is staged, and groups, are
-counted in memory, as what is staged is kept there.
+What counts is what the proxy holds now (`accounts.py`), also from before a restart; not what has
+ended or was removed. An allowed decision also gets the records that charge its ids and topics to
+the key. Staged batches and groups are counted in memory only.
 """
 
 from __future__ import annotations
@@ -75,21 +74,21 @@ _NOTHING: Final = Account()
 
 
 class _Running(Struct):
-    """What of a key is counted in memory alone."""
+    """The part of a key's usage that is counted in memory only."""
 
     staging: set[str] = field(default_factory=set)  # publishers that stage with it
     groups: set[tuple[int, str]] = field(default_factory=set)  # by topic id and subscription
-    groups_look_at: int = _GROUPS_SPARE  # so many, and those that have ended are left out
+    groups_look_at: int = _GROUPS_SPARE  # at this many, those that have ended are removed
     bytes_per_s: int = 0  # that `bucket` is for
     bucket: Bucket | None = None
 
     def staged_bytes(self, state: State) -> int:
-        """What is staged; those that stage no more are forgotten."""
+        """The bytes that are staged; forgets publishers without staged batches."""
         self.staging.intersection_update(state.staging.clients)
         return sum(map(state.staging.bytes_of, self.staging))
 
     def has_begun(self, state: State, groups: Iterator[tuple[int, str]]) -> None:
-        """Count groups, and now and then no more those that have ended."""
+        """Count new groups, and now and then remove those that have ended."""
         self.groups.update(groups)
         if len(self.groups) >= self.groups_look_at:
             self.groups_look_at = 2 * self.still_in_groups(state) + _GROUPS_SPARE
@@ -104,7 +103,7 @@ class _Running(Struct):
         return len(self.groups)
 
     def pace(self, now_s: float) -> int:
-        """Bytes a second that have come of late: at the bound, the next request is BUSY."""
+        """The recent rate in bytes per second; at the bound, the next request gets BUSY."""
         return 0 if self.bucket is None else ceil(self.bucket.used(now_s) / _BURST_S)
 
 
@@ -129,10 +128,10 @@ class Quotas:
                     self._running.setdefault(key, _Running()).groups.add(one)
 
     def count_for(self, client: Client | None, role: Role, now_s: float) -> None:
-        """Decisions count for this key from now on; None: for no key.
+        """Charge decisions to this key from now on; None: to no key.
 
         Args:
-            role: of those who have asked.
+            role: of the client that sends the request.
             now_s: monotonic clock.
         """
         self.client, self._role, self._now_s = client, role, now_s
@@ -140,7 +139,7 @@ class Quotas:
     def uses(
         self, state: State, name: str, rights: Rights
     ) -> Generator[None, None, dict[Quota, int]]:
-        """What a key has of each quota but connections; yields after each piece of the count."""
+        """What a key uses of each quota but connections; yields after each piece of the count."""
         account = state.accounts.of.get(name, _NOTHING)
         running = self._running.get(name) or _Running()
         subscriptions = yield from _subscriptions(state, account, running)
@@ -199,8 +198,8 @@ class Quotas:
         stored_bytes = _stored_bytes(decision)
         subscriptions = _subscriptions_begun(state, request, decision)
         owner = state.accounts.key_of(*one)
-        # With an id that counted for another key comes all that it has. One that counted for none
-        # is from before the proxy had rights, and goes on.
+        # An id that was charged to another key brings all that it has. One that was charged to none
+        # is older than the rights of this proxy, and keeps what it has.
         takes_over = owner not in (None, client.name) and any(map(_holds_an_id, decision.records))
         if takes_over or (stored_bytes and owner is None):
             stored_bytes += state.accounts.stored_under(*one)
@@ -233,7 +232,7 @@ class Quotas:
         running: _Running,
         body_bytes: int,
     ) -> Decision | None:
-        """BUSY while more bytes have come than the key may send; else take those of a request."""
+        """BUSY while the key sends bytes too fast; else count those of the request."""
         rate = client.rights.bytes_per_s_max
         if rate is UNSET or not body_bytes:
             return None
@@ -251,7 +250,7 @@ class Quotas:
 
 
 def _body_bytes(request: AnyRequest, decision: Decision) -> int:
-    """Bytes of the bodies that came with a request; what a COMMIT appends has come before."""
+    """Bytes of the bodies in a request; those that a COMMIT appends came with STAGE."""
     if isinstance(request, Commit):
         return 0
     staged = (len(made.body) for made in decision.records if isinstance(made, Staged))
@@ -268,7 +267,7 @@ def _bytes_going(state: State, decision: Decision, key: str | None = None) -> in
     """Bytes that a decision removes to make room.
 
     Args:
-        key: the name of the key for which they count; None: all.
+        key: the name of the key to which they are charged; None: all.
     """
     count = 0
     for made in decision.records:
@@ -281,7 +280,7 @@ def _bytes_going(state: State, decision: Decision, key: str | None = None) -> in
 
 
 def _topics_made(state: State, decision: Decision) -> Iterator[str]:
-    """The topics that a decision makes, or makes again after they were deleted."""
+    """The topics that a decision creates, also again after they were deleted."""
     for made in decision.records:
         if isinstance(made, TopicCreated):
             yield made.topic
@@ -290,7 +289,7 @@ def _topics_made(state: State, decision: Decision) -> Iterator[str]:
 
 
 def _charges(state: State, one: _Id, decision: Decision, key: str) -> Iterator[Charged]:
-    """The records that let what a decision makes count for a key."""
+    """The records that charge to a key what a decision creates."""
     for topic in _topics_made(state, decision):
         yield Charged("topic", topic, key)
     if state.accounts.key_of(*one) != key and any(map(_holds_an_id, decision.records)):

@@ -179,7 +179,7 @@ def subscription_of(
 def not_subscribed(
     state: State, request: Get | Ack | Dead | Ring | Sub, known: Subscription | None
 ) -> Decision:
-    """Refuse a request whose subscription is none, or has ended."""
+    """Refuse a request without a subscription, or whose subscription has ended."""
     text = f"{request.client!r} is not subscribed to {request.topic!r}; subscribe first"
     if known is not None:
         why = "expired, because it was silent for too long" if known.expired else "has ended"

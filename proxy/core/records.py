@@ -1,6 +1,6 @@
 """The records that a decision makes. Pure.
 
-Only a record changes the broker, live and in the simulator; the store writes the same record.
+Only records change the state, live and in the simulator; the store writes the same records.
 `urgent` says whether a reply waits for it: cursors that a GET carries are written lazily, because
 the subscriber's own state also has them (rule R7).
 """
@@ -127,7 +127,7 @@ class ControlSeen(Struct, frozen=True, gc=False):
 
 
 class PatternSubscribed(Struct, frozen=True, gc=False):
-    """A subscriber has a pattern; the subscriptions that it makes are records of their own."""
+    """A subscriber has a pattern; the subscriptions that it begins are separate records."""
 
     urgent: ClassVar[bool] = True
     subscriber: str
@@ -140,7 +140,7 @@ class PatternSubscribed(Struct, frozen=True, gc=False):
 
 
 class PatternEnded(Struct, frozen=True, gc=False):
-    """A pattern ends; so do its subscriptions, by records of their own."""
+    """A pattern ends; the ends of its subscriptions are separate records."""
 
     urgent: ClassVar[bool] = True
     subscriber: str
@@ -160,14 +160,14 @@ class CursorMoved(Struct, frozen=True, gc=False):
     urgent: bool  # True: an ACK waits for it; False: it came with a GET
     shown: int = 0  # it was sent the messages below this
     terms: Terms = Terms()
-    takes: bool = False  # the place to which an operator has moved it; `urgent` with that
+    takes: bool = False  # it reads on from where an operator has moved it; always `urgent`
 
 
-Charge = Literal["publisher", "subscriber", "topic"]  # what counts for a key: an id, or a topic
+Charge = Literal["publisher", "subscriber", "topic"]  # what is charged to a key: an id, or a topic
 
 
 class Charged(Struct, frozen=True, gc=False):
-    """An id or a topic counts for a key from now on, and no longer for another (`accounts.py`)."""
+    """An id or a topic is charged to a key, and no longer to another (`accounts.py`)."""
 
     urgent: ClassVar[bool] = False
     kind: Charge
@@ -181,8 +181,8 @@ ForgottenKind = Literal["session", "subscription", "publisher", "transaction", "
 class Forgotten(Struct, frozen=True, gc=False):
     """An entry that can no longer have an effect is removed (rule R26).
 
-    It is an id without subscriptions or numbers, an ended subscription, a QoS 1 publisher, or what
-    counts for a key and is gone. When an operator asks for it also the numbers of a publisher, and
+    It is an id without subscriptions or numbers, an ended subscription, a QoS 1 publisher, or a
+    charge of what no longer exists; at an operator's request also the numbers of a publisher and
     its last transaction.
     """
 
@@ -218,7 +218,7 @@ class Expired(Struct, frozen=True, gc=False):
     generation: int
     cursor: int
     terms: Terms
-    silent_ms: int = 0  # not stored: why it was decided
+    silent_ms: int = 0  # not stored: for the journal
     shown: int = 0  # it was sent the messages below this
 
 
@@ -285,7 +285,7 @@ class TransactionCommitted(Struct, frozen=True, gc=False):
 
 
 class GroupChanged(Struct, frozen=True, gc=False):
-    """A group is as this says, from its cursor to its frontier: all of it, whatever changed."""
+    """The new value of a group, whole, from its cursor to its frontier."""
 
     urgent: ClassVar[bool] = True
     topic_id: int
@@ -295,12 +295,12 @@ class GroupChanged(Struct, frozen=True, gc=False):
     terms: GroupTerms
     runs: tuple[Run, ...]
     members: tuple[Member, ...]
-    lost: tuple[Stretch, ...] = ()  # what no member is known to have heard of
+    lost: tuple[Stretch, ...] = ()  # what no member is known to have reported
     begins: bool = False
     ends: bool = False
     # The rest is not stored. Keys of its messages, by offset, as far as they were read:
     keys: tuple[tuple[int, bytes | None], ...] = ()
-    member: str = ""  # whose request it was, in which epoch, and what that did
+    member: str = ""  # the sender of the request, its epoch, and what the request did
     epoch: int = 0
     granted: tuple[Grant, ...] = ()
     settled: tuple[Outcome, ...] = ()
@@ -312,7 +312,7 @@ class GroupChanged(Struct, frozen=True, gc=False):
 
 
 class TopicDeleted(Struct, frozen=True, gc=False):
-    """A topic is deleted, with nothing left in it; or made again, where it ended."""
+    """An empty topic is deleted; or (`is_back`) created again where it ended."""
 
     urgent: ClassVar[bool] = True
     topic_id: int
@@ -374,4 +374,4 @@ class Decision(Struct, frozen=True, gc=False):
     records: tuple[Record, ...] = ()
     visible_at: int = 0  # the reply leaves once this record number is durable
     body: bytes | None = None
-    is_empty: bool = False  # there is nothing yet: a request that may wait for something is kept
+    is_empty: bool = False  # there is nothing yet, so a request with `wait_ms` is kept

@@ -245,7 +245,7 @@ def _add_transaction(writes: _Writes, one: TransactionCommitted) -> None:
 
 
 def _add_action(writes: _Writes, one: Administered) -> None:
-    """An operator's action; the oldest that is kept goes."""
+    """Write an operator's action; remove those that are no longer kept."""
     values = (_encode(one.action), _encode(one.effect))
     row = (one.number, one.nonce, one.at_ns, one.who, one.client, *values)
     writes.rows["admin_action"][one.number,] = row

@@ -45,7 +45,7 @@ def heard(state: State, request: AnyRequest, now_s: float) -> None:
         for key in (("publisher", client), ("subscriber", client)):
             if key in state.idle_sessions:
                 state.idle_sessions[key] = state.idle_sessions.pop(key)
-    # Also of those who have no lease: a SUB may create one, and an operator may revive one.
+    # Also without a lease: a SUB may create one, and an operator may revive one.
     if type(request) in _RENEWING:
         session = state.sessions.get(("subscriber", client))
         if session is not None and session.epoch == request.epoch:
@@ -67,7 +67,7 @@ def fence(state: State, role: Role, request: AnyRequest) -> Session | Decision:
 
 
 def without_session(state: State, role: Role, request: AnyRequest) -> Decision | None:
-    """FENCED if the sender has no session; None if it has one, of whichever epoch."""
+    """FENCED if the sender has no session; None if it has one, of any epoch."""
     return None if (role, request.client) in state.sessions else _unknown(state, request)
 
 

@@ -68,7 +68,7 @@ class BrokerSettings(Struct, frozen=True, kw_only=True):
 
 
 class Setup(Struct, frozen=True, kw_only=True):
-    """What one start of the proxy has besides its stored state; it outlives a failed commit."""
+    """What one start of the proxy has besides its stored state; kept after a failed commit."""
 
     boot: str  # random name of this start; a position of another start is checked before use
     reader: LogReader
@@ -111,7 +111,7 @@ class State:
         self.durable_lsn = 0
         self.undurable: deque[tuple[int, Record]] = deque()
         self.interest_version = 1  # grows with each change of what is subscribed to
-        self.interest_lsn = 0  # the record of the newest one
+        self.interest_lsn = 0  # the record of the newest change
 
         self.patterns = PatternIndex()
         self.patterns.restore(stored.patterns, self.topics)
@@ -124,12 +124,12 @@ class State:
         self.staging = Staging()
         self.leases = Leases()
         self.groups_due: LowerBounds[tuple[int, str]] = LowerBounds()  # by the next lease that ends
-        self.groups_seen_s = 0.0  # when that was looked at
+        self.groups_seen_s = 0.0  # when `groups_due` was last checked
         self.storage_full_until_s: float | None = None  # monotonic; puts are refused until then
         self.storage_full_why = ""
         self.trim_at_s = 0.0
 
-        # Indexes, so that cost follows what happens and not what lives.
+        # Indexes, so that the cost of a request does not depend on how much is stored.
         self.subscribed: dict[str, dict[int, None]] = {}  # by subscriber: topics
         self.members: dict[str, int] = {}  # by subscriber: groups that it is a member of
         self.numbered = {name for log in self.topics.values() for name in log.publishers}
@@ -245,7 +245,7 @@ class State:
         self.index_session("subscriber", client)
 
     def index_session(self, role: Role, client: str) -> None:
-        """A session has an effect: a subscription, a group, what is staged, or sequences."""
+        """Note whether a session has a subscription, a group, a staged batch, or sequences."""
         self.idle_sessions.pop((role, client), None)
         if role == "subscriber":
             has_effect = any(
@@ -257,7 +257,7 @@ class State:
             self.idle_sessions[role, client] = None
 
     def index_charge(self, kind: Charge, name: str) -> None:
-        """An id or a topic that counts for a key may be gone."""
+        """End the charge of an id or a topic, if it no longer exists."""
         if kind == "topic":
             is_there = name in self.topics and name not in self.deleted_topics
         else:

@@ -1,7 +1,7 @@
 """What the broker asks of a store: records in, the state and batches out.
 
-`tests/store/test_contract.py` holds these sentences against each store: SQLite (`proxy/store.py`,
-`stored_state.py`, `log_reader.py`) and the one of the simulator. A further one has to pass it, too.
+`tests/store/test_contract.py` checks these docstrings for each store: SQLite (`proxy/store.py`,
+`stored_state.py`, `log_reader.py`), PostgreSQL and the simulator's. A new store has to pass it too.
 """
 
 from __future__ import annotations

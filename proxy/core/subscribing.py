@@ -76,7 +76,7 @@ def sub(state: State, request: Sub, _body: bytes, now_ns: int) -> Decision:
 def _place_of(
     state: State, request: Sub, log: TopicLog, known: Subscription | None, now_ns: int
 ) -> tuple[int, int, Moved] | Decision:
-    """The generation and the cursor of a subscription, and whether an operator chose that."""
+    """The generation and the cursor of a subscription, and whether an operator chose them."""
     active = known if known and known.active else None
     generation = known.generation if known else state.generation_floor
     if active is not None and _goes_where_an_operator_put_it(active, request):
@@ -90,10 +90,9 @@ def _place_of(
 
 
 def _goes_where_an_operator_put_it(active: Subscription, request: Sub) -> bool:
-    """Whether the place of an operator counts, and not what the request names.
+    """Whether a subscription stays where an operator moved it, whatever the request names.
 
-    Until its subscriber has asked from there. Only a start alone, a place that was chosen whatever
-    was known, replaces it.
+    It does until the subscriber has read from there, or sends a `start` without a cursor.
     """
     if not active.moved:
         return False

@@ -50,8 +50,8 @@ class _Share(Struct, frozen=True):
 def stage(state: State, request: Stage, body: bytes, now_ns: int) -> Decision:
     """Stage a batch, if it is the next of its attempt and there is room.
 
-    Its writer has a session, so that the bound of these is one of what is staged, too. The epoch
-    is not compared: tasks stage on many machines, and have no effect before COMMIT.
+    Its writer needs a session, so the bound on sessions also bounds what is staged. The epoch is
+    not compared: tasks stage on many machines, and have no effect before COMMIT.
     """
     ended = without_session(state, "publisher", request) or _ended(state, request)
     if ended is not None:

@@ -6,10 +6,9 @@ A GET with `wait_ms` that finds nothing is kept here without an answer. It becom
     its time is over, or its subscription has changed
     a newer request comes from its subscriber, or over its return address
 
-and is then decided as if it had just come: the rules alone say what it is answered, and a fenced or
-ended session is told so. One GET of each subscriber waits, so a client that asks again over a new
-socket leaves nothing. The cost follows what happens: only the GETs on a topic that has
-changed are looked at, and a bounded number of them in one turn.
+and is then decided as if it had just arrived, so a fenced or ended session gets its refusal. One
+GET of each subscriber waits, so a client that asks again over a new socket does not add one. Only
+GETs of topics that have changed are looked at, and a bounded number of them in one turn.
 
 Source: Kafka's fetch with `max.wait`, whose purgatory is indexed by partition and by deadline.
 """
@@ -42,7 +41,7 @@ TURN_MAX: Final = 64  # GETs that are decided in one turn of the loop
 
 
 Waits = Get | Take | Fetch
-_WAITING: Final = (Get, Take, Fetch)  # a union is made again each time that it is looked at
+_WAITING: Final = (Get, Take, Fetch)  # a tuple: a union would be built again at each use
 
 
 class WaitingGet(Struct, frozen=True):
@@ -51,7 +50,7 @@ class WaitingGet(Struct, frozen=True):
     request: Waits
     reply_to: Any
     until_s: float  # OVERTAKEN: its sender has asked again; DECIDED_ONCE: it waits no longer
-    client: Client | None = None  # for whose key its decision counts
+    client: Client | None = None  # to whose key its decision is charged
 
 
 class WaitingGets:
@@ -85,7 +84,7 @@ class WaitingGets:
         """Keep a request that has found nothing; return False if it is to be answered now.
 
         Args:
-            client: for whose key it counts; None: for none.
+            client: to whose key it is charged; None: to none.
         """
         if not isinstance(request, _WAITING) or not request.wait_ms:
             return False
@@ -130,7 +129,7 @@ class WaitingGets:
             )
 
     def has_changed(self, subscriber: str) -> None:
-        """A subscription of a subscriber has changed without a request of it."""
+        """A subscription has changed without a request from its subscriber."""
         if subscriber in self.of:
             self._take([subscriber])
 
