@@ -66,7 +66,7 @@ class JournalFile:
 
     def _failed(self, why: str) -> StorageFailedError:
         return StorageFailedError(
-            f"journal {self._path}: {why}. A journal with a hole would mislead, so nothing goes on "
+            f"journal {self._path}: {why}. A journal with a hole would mislead, so nothing is done "
             "without it: make space and run the same command again, or leave out --journal"
         )
 

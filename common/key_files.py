@@ -215,7 +215,7 @@ def server_keys(settings: Settings) -> ServerKeys | None:
     if not settings.secret_key:
         if settings.clients:
             raise ConfigurationError(
-                "clients without secret_key: who is let in can be told by keys only; make a key "
+                "clients without secret_key: clients are identified by their keys only; make a key "
                 "with `reliable-pubsub keys new proxy` and set secret_key to its .key_secret file"
             )
         return None

@@ -146,7 +146,7 @@ HEARS_RESETS = (
     help="Settings file (YAML), for example `durability: sync`. Names: `config show`.",
 )
 @click.option(
-    "--data-dir", type=click.Path(), help="Where the store is; one proxy for each. Made if missing."
+    "--data-dir", type=click.Path(), help="Directory of the store, one per proxy; made if missing."
 )
 @click.option(
     "--store",
@@ -154,8 +154,8 @@ HEARS_RESETS = (
     help="Keep the log in this PostgreSQL database instead. Several proxies may be started on it: "
     "one serves, the others stand by.",
 )
-@click.option("--publisher-endpoint", help="Where publishers come in.")
-@click.option("--subscriber-endpoint", help="Where subscribers come in.")
+@click.option("--publisher-endpoint", help="Endpoint for publishers.")
+@click.option("--subscriber-endpoint", help="Endpoint for subscribers.")
 @click.option(
     "--push-endpoint", help="Where data is pushed to relays and subscribers that want it."
 )

@@ -42,7 +42,7 @@ _OPTIONS = (
     key_options(server=False, client=True),
 )
 _YES = click.option("-y", "--yes", is_flag=True, help="Do not ask before it is done; for scripts.")
-_LOOK = click.option("--dry-run", "look", is_flag=True, help="Say what it would do, and stop.")
+_LOOK = click.option("--dry-run", "look", is_flag=True, help="Show what it would do, and stop.")
 _TOPIC = click.argument("topic")
 _SUBSCRIBER = click.argument("subscriber")
 _REASON = click.option(
@@ -150,7 +150,7 @@ def _confirm(question: str) -> None:
             return
     except click.Abort:
         click.echo(err=True)
-    raise UsageError("it was not confirmed, so nothing was done; scripts say --yes")
+    raise UsageError("it was not confirmed, so nothing was done; in scripts, use --yes")
 
 
 def _tell(outcome: AdminOutcome, text: str, as_json: bool) -> None:

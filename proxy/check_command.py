@@ -25,7 +25,7 @@ def main(directory: Path) -> None:
     \b
       reliable-pubsub check proxy-data
     """
-    with readable_errors(), stop_on_signals("stopped: the check did not come to its end"):
+    with readable_errors(), stop_on_signals("stopped: the check was not completed"):
         with stopped_store(directory) as store, progress_of("checking") as checked:
             contents = read_contents(store, checked)
         click.echo(f"sound: {directory}")

@@ -184,7 +184,7 @@ def _keys(survey: Survey) -> Iterator[Metric]:
     which = ["key", "quota"]
     yield gauges(
         "key_used",
-        "What counts for a key, by quota of rights.yaml; the keys nearest to a bound of theirs.",
+        "What is charged to a key, by quota of rights.yaml; of the keys nearest to a bound.",
         which,
         {(one.key, use.quota): use.used for one in survey.keys for use in one.uses},
     )
@@ -205,7 +205,7 @@ def _links(figures: Figures) -> Iterator[Metric]:
     yield counter("push_dropped_batches", "Batches that did not fit in the queue.", push.dropped)
     yield counters(
         "qos0_batches",
-        "Batches at QoS 0, by what became of them.",
+        "Batches at QoS 0, by outcome.",
         ["outcome"],
         by_one(
             {

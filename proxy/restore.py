@@ -18,14 +18,14 @@ from .backup import back_up
 from .contents import progress_of, read_contents, require_store, show_contents, stopped_store
 
 CONSEQUENCES = """\
-Clients go by their own state, and will see:
+Clients keep their own state, and will see:
 - messages that were put after the backup are gone: each topic ends where the table says;
-- publishers and subscribers that were further than that stop with LOG_CHANGED (exit code 4). Let \
-publishers go on with --on-log-changed adopt: what they put next comes after what is here. Let \
-subscribers go on with adopt (from the end of what is here) or rewind (all that is here, again);
-- all others go on as if nothing had happened, and a put that was under way is put again, once;
+- publishers and subscribers that were ahead of that stop with LOG_CHANGED (exit code 4). Restart \
+publishers with --on-log-changed adopt: their next messages follow the restored ones. Restart \
+subscribers with adopt (from the end of the restored messages) or rewind (all of them again);
+- all others continue as if nothing had happened; a put that was under way is put again, once;
 - subscriptions that began after the backup begin again where their subscribers are, and \
-acknowledgements since then are taken from the subscribers, not from here.
+acknowledgements since then are taken from the subscribers.
 Never run the original as well: two logs would have the same name."""
 
 

@@ -366,11 +366,11 @@ class Server:
         self._log_is_held = is_held
 
     def _look_at_disk(self, now_s: float) -> None:
-        """Tell that the disk takes writes again, when none has failed for SPACE_S."""
+        """Report that the disk can be written again, when no write has failed for SPACE_S."""
         writes = self.engine.state.durable_lsn > 0  # the state was made when the last one failed
         if self._full_at_s is not None and writes and now_s >= self._full_at_s + SPACE_S:
             self._full_at_s = None
-            self._warn("the store takes writes again: puts go on")
+            self._warn("the store can be written again: puts continue")
 
     def _close(self) -> None:
         """Close everything; clients retry requests that were not answered."""

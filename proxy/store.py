@@ -50,10 +50,10 @@ LOG_BYTES_MAX: Final = GIB  # above this, puts are refused until other readers h
 BUSY_MS: Final = 5000  # how long to wait for another program's write
 _HELD: Final = (
     "another program reads the store of the proxy without end (a sqlite3 shell, a backup), so "
-    "its log cannot be emptied; end that program, and the proxy goes on by itself"
+    "its log cannot be emptied; end that program, and the proxy continues"
 )
 _LOCKED: Final = (
-    "another program writes in the store of the proxy; end it, and the proxy goes on by itself"
+    "another program writes to the store of the proxy; end it, and the proxy continues"
 )
 _ZEROS: Final = bytes(64 * 1024)
 _FULL: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE})

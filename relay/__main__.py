@@ -65,9 +65,9 @@ _SETTING_OF: Final = {
     multiple=True,
     help="A plain ZeroMQ publisher (PUB or XPUB) above, served as it is.",
 )
-@click.option("--endpoint", help="Where subscribers and further relays come in, as at the proxy.")
-@click.option("--push-endpoint", help="Where data leaves; plain ZeroMQ subscribers connect here.")
-@click.option("--push-via", help="Where data of the first --upstream is, if not where it says.")
+@click.option("--endpoint", help="Endpoint for subscribers and further relays, as at the proxy.")
+@click.option("--push-endpoint", help="Endpoint of pushed data, also for plain ZeroMQ subscribers.")
+@click.option("--push-via", help="Push endpoint of the first --upstream, if not the announced one.")
 @click.option(
     "-i", "--id", "node", help="Name of this relay, alone in its tree.  [default: random]"
 )

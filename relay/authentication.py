@@ -76,7 +76,7 @@ class Authentication:
             self._audit = AuditLog(Path(keys.audit_log) if keys.audit_log else audit_path, warn)
             if self._known and all(one.rights is NOTHING for one in self._known.values()):
                 warn(
-                    f"warning: {keys.clients} says no rights, so these keys may do nothing; say "
+                    f"warning: {keys.clients} has no rights, so these keys may do nothing; say "
                     f"what each may do in {RIGHTS_FILE} (docs/security.md)"
                 )
             self._zap = Zap(context, lambda key: key in self._known)
@@ -162,7 +162,7 @@ class Authentication:
             clients = read_clients(self._place)
             if self._has_file and clients and not os.path.lexists(self._place / RIGHTS_FILE):
                 raise ConfigurationError(
-                    f"{self._place / RIGHTS_FILE} is gone: no rights are said any more, so no key "
+                    f"{self._place / RIGHTS_FILE} is gone: there are no rights any more, so no key "
                     "could do anything; leave the file empty to mean that"
                 )
             self._know(clients)

@@ -65,7 +65,7 @@ class RelaySettings(Struct, frozen=True, kw_only=True):
     strategy: Strategy = "subsume"
     cap: int = CAP
     lease_s: float = LEASE_S
-    push_via: str = ""  # where data of the first node above is found, if not where it says
+    push_via: str = ""  # push endpoint of the first node above, if not the announced one
     keys: ServerKeys | None = None  # of its endpoints; None: plaintext
     connections: ConnectionBounds = ConnectionBounds()
 

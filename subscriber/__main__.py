@@ -56,10 +56,10 @@ from .runner import SubscriberRun
 @click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Append each message as one JSON line; each is there once, across crashes. Without "
+    help="Append each message as one JSON line; each once, also across crashes. Without "
     "it messages are shown on stdout.",
 )
-@click.option("--push-via", help="Where pushed data is, if not where the proxy says: a tunnel.")
+@click.option("--push-via", help="Push endpoint, if not the announced one: through a tunnel.")
 @click.option(
     "--on-log-changed",
     type=click.Choice(["stop", "rewind", "adopt"]),

@@ -49,7 +49,7 @@ def certificate(name: str, public: str, secret: str | None = None) -> str:
     """The text of a file, in the form of `zmq.auth`."""
     lines = [
         f"# The {'SECRET' if secret else 'public'} key of {name}, for reliable-pubsub (CURVE).",
-        "# Keep it on this machine." if secret else "# For those who talk with it.",
+        "# Keep it on this machine." if secret else "# For the peers that connect to it.",
         "metadata",
         f'    name = "{name}"',
         "curve",

@@ -57,7 +57,7 @@ class Profile(Struct, frozen=True, kw_only=True):
 NO_PROFILE: Final = Profile(name="", use="what a step has that names none")
 Telemetry: Final = Profile(
     name="telemetry",
-    use="readings of which the next one takes the place of a lost one",
+    use="readings, where the next one replaces one that is lost",
     qos=0,
     session="clean",
     lease_s=60.0,
@@ -65,9 +65,9 @@ Telemetry: Final = Profile(
 )
 Command: Final = Profile(
     name="command",
-    use="what has to be done soon, by a handler to which a repeat does no harm",
+    use="work to be done soon, by a handler that tolerates repeats",
     qos=1,
     push=True,
 )
-Billing: Final = Profile(name="billing", use="money: nothing may be missing or come twice")
+Billing: Final = Profile(name="billing", use="money: nothing may be lost or repeated")
 PROFILES: Final[Mapping[str, Profile]] = {one.name: one for one in (Telemetry, Command, Billing)}

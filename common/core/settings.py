@@ -204,7 +204,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         KeyPlace,
         Meta(
             description="whose keys may connect: a folder of .key files, or a YAML file of public "
-            "keys and names, with their rights; looked at again when it changes. Default: any key"
+            "keys and names, with their rights; read again when it changes. Default: any key"
         ),
     ] = ""
     audit_log: Annotated[
@@ -272,7 +272,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     ] = SUBSCRIPTIONS_PER_TOPIC_MAX
     publishers_per_topic_max: Annotated[
         Chosen,
-        Meta(description="how many publishers of a topic have their numbers compared, for ever"),
+        Meta(description="how many publishers of a topic are kept, to compare their numbers"),
     ] = PUBLISHERS_PER_TOPIC_MAX
     staged_bytes_max: Annotated[
         Bytes,

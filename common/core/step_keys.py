@@ -82,7 +82,7 @@ class PutKeys(Struct, kw_only=True, forbid_unknown_fields=True):
             str,
             Meta(
                 pattern=r"^[^\0]+$",
-                description="file beside the step file, one message a line, unaltered",
+                description="file next to the step file, one message per line, taken as it is",
                 extra={"expected": "the path of a file with one message in each line"},
             ),
         ]
@@ -149,7 +149,7 @@ class SubscribeKeys(
     ] = field(name="from", default=UNSET)
     replay: Annotated[
         bool,
-        Meta(description="begin there also if that was acknowledged: it comes again, marked"),
+        Meta(description="also repeat acknowledged messages, marked as redelivered"),
     ] = _GET.replay
     qos: QoSLevel | UnsetType = UNSET
     profile: ProfileName | UnsetType = UNSET

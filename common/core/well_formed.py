@@ -45,10 +45,10 @@ def check_keys(header: bytes | memoryview) -> None:
     """Check that a decodable map has no duplicate key.
 
     Raises:
-        MalformedError: one is there twice.
+        MalformedError: a key appears twice.
     """
     if len(_map.decode(header)) != _entries(header):
-        raise MalformedError("header: a key is there twice")
+        raise MalformedError("header: a key appears twice")
 
 
 def _entries(header: bytes | memoryview) -> int:
@@ -86,9 +86,9 @@ def _check_sub(request: Sub) -> None:
     """Check that its start and cursor are a defined combination."""
     if request.cursor is None:
         if request.witness_ns is not None or (request.log is not None and request.start is None):
-            raise MalformedError("SUB: $.log and $.witness_ns say something of a $.cursor only")
+            raise MalformedError("SUB: $.log and $.witness_ns belong to a $.cursor")
     elif request.log is None and (request.start is None or request.cursor):
-        raise MalformedError("SUB: $.cursor needs the $.log that it speaks of")
+        raise MalformedError("SUB: $.cursor needs $.log, the log that it refers to")
 
 
 def _check_outcomes(request: Take | Settle) -> None:

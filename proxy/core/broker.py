@@ -91,8 +91,7 @@ VERBS: Final[Mapping[type[Any], Callable[[State, Any, bytes, int], Decision]]] =
     Admin: admin,
 }
 _HANGS: Final = (
-    "the disk of the proxy does not answer at the moment; gets of what is stored are served, ask "
-    "again later"
+    "the disk of the proxy is not responding; gets of what is stored are served, ask again later"
 )
 
 
@@ -162,8 +161,8 @@ def _paused(state: State, request: AnyRequest, reason: str) -> Busy:
     """Puts are paused; what was stored before is still answered DUPLICATE or COMMIT_ACK."""
     why = f" ({reason})" if reason else ""
     text = (
-        f"an operator has paused puts at this proxy{why}; nothing was stored. Gets go on, and "
-        "puts after `reliable-pubsub admin resume`: ask again later"
+        f"an operator has paused puts at this proxy{why}; nothing was stored. Gets continue, "
+        "and puts after `reliable-pubsub admin resume`: ask again later"
     )
     return Busy(**echo(state, request), text=text)
 

@@ -46,7 +46,7 @@ def not_this_log(
     text = (
         f"topic {request.topic!r}: {why}; the proxy was replaced or set back to an older copy. It "
         f"holds {held}. Choose with --on-log-changed (on_log_changed): `rewind` reads from its "
-        "start and may repeat, `adopt` goes on at its end and may miss"
+        "start and may repeat, `adopt` continues at its end and may miss"
     )
     reply = LogChanged(
         **echo(state, request),

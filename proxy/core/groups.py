@@ -325,7 +325,7 @@ def _not_sub(
 ) -> Decision:
     known = log.subscriptions.get(subscription_of_group(group)) if log else None
     text = (
-        f"{request.client!r} is no member of a group {group!r} of {request.topic!r} any more, or "
+        f"{request.client!r} is no longer a member of a group {group!r} of {request.topic!r}, or "
         "the group has ended; subscribe again"
     )
     reply = NotSub(**echo(state, request), text=text)

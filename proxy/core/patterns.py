@@ -92,7 +92,7 @@ def _refused(state: State, request: Match, known: PatternSubscription | None) ->
         (0 if state.patterns.has(pattern) else len(state.patterns), PATTERNS_MAX, "patterns"),
     ):
         if known is None and count >= most:
-            text = f"this proxy holds {most:,} {what}, as many as it may; nothing was changed"
+            text = f"this proxy holds {most:,} {what}, the most that it may; nothing was changed"
             return Decision(Limit(**echo(state, request), limit=most, text=text))
     return None
 

@@ -69,7 +69,7 @@ def limit_reached(state: State, request: AnyRequest, setting: SettingOfLimit) ->
     limit: int = getattr(state.settings, setting)
     what, remedy = _LIMITED[setting]
     text = (
-        f"this proxy holds {limit:,} {what}, as many as it may; nothing was changed. {remedy}"
+        f"this proxy holds {limit:,} {what}, the most that it may; nothing was changed. {remedy}"
         f"start the proxy with a higher {setting} (a setting of its file)"
     )
     return Decision(Limit(**echo(state, request), limit=limit, text=text))

@@ -72,7 +72,7 @@ def without_session(state: State, role: Role, request: AnyRequest) -> Decision |
 
 
 def _unknown(state: State, request: AnyRequest) -> Decision:
-    text = f"this proxy does not know {request.client!r}; say HELLO first"
+    text = f"this proxy does not know {request.client!r}; send HELLO first"
     return _fenced(state, request, None, text)
 
 

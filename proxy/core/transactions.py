@@ -299,7 +299,7 @@ def _conflict(
 def _stage_lost(state: State, request: Stage | Commit, task: int, found: int) -> Decision:
     text = (
         f"transaction {request.transaction} of {request.client!r}: of task {task} "
-        f"{found} batches of this try are staged, not what the request speaks of. What is "
+        f"{found} batches of this try are staged, not those of the request. What is "
         "staged ends with the proxy, with ABORT, with a later COMMIT, and after "
         f"{STAGED_IDLE_S_MAX} idle seconds; nothing was stored, stage the transaction again"
     )

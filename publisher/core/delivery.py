@@ -124,7 +124,7 @@ class DeliveryWait:
         """
         receipt = self._receipt
         if receipt.offset is None:
-            raise self._error("its offset is not known any more, because retention has removed it")
+            raise self._error("its offset is no longer known, because retention has removed it")
         numbering = outbox.topics.get(receipt.topic) if receipt.qos == 2 else None
         request = DeliveryRequest(
             **session.head(),

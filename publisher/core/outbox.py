@@ -312,7 +312,7 @@ class Outbox:
         problem = self._difference(topic, ours, theirs) if ours else ""
         if problem and not adopt:
             raise LogChangedError(
-                f"topic {topic!r}: {problem}. Nothing was sent. To go on with the proxy's "
+                f"topic {topic!r}: {problem}. Nothing was sent. To continue with the proxy's "
                 "numbering, use --on-log-changed adopt"
             )
         repeats = self._repeats
@@ -367,7 +367,7 @@ class Outbox:
         what we sent.
         """
         if ours.log and theirs.log != ours.log:
-            now = f"is now {theirs.log!r}" if theirs.log else "does not exist there any more"
+            now = f"is now {theirs.log!r}" if theirs.log else "no longer exists there"
             return f"its log was {ours.log!r} and {now}: another data directory"
         if theirs.last_sequence < ours.last_sequence:
             return (

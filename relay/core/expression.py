@@ -143,7 +143,7 @@ class _Reader:
             raise self.wrong(f"`{one}` has nothing before it to repeat")
         if one in "^$":
             raise self.wrong(
-                f"the whole topic has to fit, so leave `{one}` away (as a character: `\\{one}`)"
+                f"the whole topic has to match, so leave out `{one}` (as a character: `\\{one}`)"
             )
         return _characters(one)[0]
 

@@ -216,11 +216,11 @@ class Links:
             may_get_all: whether it may be sent more than it asks for, where that costs less.
         """
         if self._node in said.below:
-            text = f"relay {self._node!r} is below {said.client!r}; data would go round for ever: "
+            text = f"relay {self._node!r} is below {said.client!r}; data would circulate for ever: "
             text += "connect it to a node that is not below it"
             return Loop(**self._echo(said), text=text)
         if said.link not in self._links and len(self._links) >= CONSUMERS_MAX:
-            text = f"{len(self._links):,} links are known here, and there may be no more"
+            text = f"{len(self._links):,} links are known here, the most that may be"
             return Limit(**self._echo(said), text=text, limit=CONSUMERS_MAX)
         if len(self.below.union(said.below)) > RELAYS_BELOW_MAX:
             text = f"there would be more than {RELAYS_BELOW_MAX} relays below {self._node!r}"

@@ -116,7 +116,7 @@ def decode_any_push(frames: Sequence[bytes]) -> AnyPush:
         raise MalformedError(f"push frame: {error}") from error
     body = frames[3] if len(frames) == 4 else None
     if body is not None and (len(body), crc32(body)) != (pushed.batch.body_bytes, pushed.batch.crc):
-        raise MalformedError("push frame: the body is not the one its header speaks of")
+        raise MalformedError("push frame: the body does not match its header")
     if isinstance(pushed, PushedUnstored):
         return UnstoredFrames(topic, pushed, body)
     return PushFrames(topic, pushed, body)

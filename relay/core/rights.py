@@ -118,7 +118,7 @@ class Denial(Struct, frozen=True, kw_only=True):
         if self.right == "relay" and self.verb == "INTEREST":
             may = "name relays below it other than itself"
         elif self.right == "relay":
-            may = "speak for the key that the request names, or for none: a relay says for whom"
+            may = "name a sender's key unless it is a relay, nor leave it out if it is one"
         elif self.right == "id":
             may = f"use the id {self.client!r}"
         else:

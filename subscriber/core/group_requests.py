@@ -70,7 +70,7 @@ class GroupRequests:
             if isinstance(reply, LogChanged):
                 if self._on_log_changed == "stop":
                     raise LogChangedError(reply.text)
-                why = f"{reply.text}. The group goes on ({self._on_log_changed})"
+                why = f"{reply.text}. The group continues ({self._on_log_changed})"
                 session.tell(logging.WARNING, why, topic)
                 member.accept_log()
                 reply = yield from self._ask_to_join(member, call, is_new=True)

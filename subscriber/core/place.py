@@ -213,7 +213,7 @@ class Place(Struct, frozen=True):
         raise LogChangedError(
             f"topic {topic!r}: offsets {self.cursor} to {shown_end - 1} were delivered and not "
             f"acknowledged, and the log of the proxy ends at {end}: it was set back to an older "
-            "copy. To go on without them, use --on-log-changed adopt"
+            "copy. To continue without them, use --on-log-changed adopt"
         )
 
 

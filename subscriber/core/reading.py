@@ -96,9 +96,9 @@ def stored_batches(request: History, reply: AnyReply, body: bytes) -> list[Store
             raise LostError(topic=topic, first=reply.first, end=reply.end)
         case LogChanged():
             raise LogChangedError(
-                f"topic {topic!r}: {in_words(request.start)} of log {request.log} is no place of "
-                f"the log that is there now, {reply.log} with offsets {reply.start} to {reply.end} "
-                "(exclusive): the proxy was replaced, or set back to an older copy"
+                f"topic {topic!r}: {in_words(request.start)} of log {request.log} is not in the "
+                f"current log, {reply.log} with offsets {reply.start} to {reply.end} (exclusive): "
+                "the proxy was replaced, or set back to an older copy"
             )
         case _:
             raise refusal(reply, client=request.client, epoch=request.epoch, topic=topic)

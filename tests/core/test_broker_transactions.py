@@ -98,7 +98,7 @@ class TestWhatIsStaged:
 
         assert isinstance(refused, Fenced)
         assert (refused.current_epoch, refused.forgotten) == (0, UNSET)
-        assert "say HELLO first" in refused.text
+        assert "send HELLO first" in refused.text
         assert isinstance(proxy.ask(a_stage(1), put_body(1)), StageAck)
 
     def test_may_come_under_any_epoch(self) -> None:

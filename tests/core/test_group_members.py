@@ -459,7 +459,7 @@ class TestAStoreIsSetBack:
         Publisher("p2", _world=a_world(house.link)).put("jobs", b"b")
 
         assert texts(one.get("jobs")) == ["b"]
-        assert f"The group goes on ({choice})" in caplog.text
+        assert f"The group continues ({choice})" in caplog.text
 
 
 class TestAfterACallWasBrokenOff:

@@ -158,7 +158,7 @@ def test_what_a_client_stages_without_a_session_is_refused_by_the_proxy(service:
     assert answer is not None
     refused = decode_reply(answer)[0]
     assert isinstance(refused, Fenced)
-    assert "does not know 'stranger'; say HELLO first" in refused.text
+    assert "does not know 'stranger'; send HELLO first" in refused.text
 
 
 def test_status_counts_transactions(service: Service) -> None:
