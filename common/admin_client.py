@@ -155,7 +155,7 @@ class Admin:
     def end_subscription(self, topic: str, subscriber: str, *, look: bool = False) -> AdminOutcome:
         """End a subscription, as if it had unsubscribed; or the group `group:NAME`.
 
-        A subscriber that still runs is told NOT_SUB; a persistent one then subscribes again at its
+        A subscriber that still runs gets NOT_SUB; a persistent one then subscribes again at its
         own position, under a new generation. A member that still runs joins again, and so begins
         a group of this name at its `start`.
         """
@@ -177,7 +177,7 @@ class Admin:
     def set_cursor(
         self, topic: str, subscriber: str, start: Start, *, look: bool = False
     ) -> AdminOutcome:
-        """Let a subscription go on at another place.
+        """Move a subscription to another place.
 
         Back: what it has acknowledged since comes again, marked as redelivered. Forward: it gets
         `LostError` for what lies between.
@@ -218,7 +218,7 @@ class Admin:
 
     @gated
     def delete_topic(self, topic: str, *, look: bool = False) -> AdminOutcome:
-        """Remove all messages of a topic, end its subscriptions and groups, and list it no more.
+        """Remove a topic with all of its messages; end its subscriptions and groups.
 
         The numbers of its publishers stay, so that a repeated put is not stored again, and offsets
         go on where they were if a put or a subscribe makes the topic again. Subscribers that had
@@ -233,9 +233,9 @@ class Admin:
 
     @gated
     def pause(self, reason: Reason = "") -> AdminOutcome:
-        """Refuse puts (BUSY) until `resume`, across restarts of the proxy; gets go on.
+        """Refuse puts (BUSY) until `resume`, across restarts of the proxy; gets continue.
 
-        QoS 0 goes on, too: it is never stored.
+        QoS 0 continues, too: it is never stored.
 
         Args:
             reason: shown to publishers and in status.
@@ -244,7 +244,7 @@ class Admin:
 
     @gated
     def resume(self) -> AdminOutcome:
-        """Take puts again."""
+        """Accept puts again."""
         return self._act(Resume(), look=False)
 
     @gated
@@ -348,7 +348,7 @@ def _with_cursor(subscriber: str) -> str:
 
 
 def _place(start: int | Start) -> Start:
-    """Where an operator wants it."""
+    """The place that an operator has named."""
     place = start_of(start)
     if place.at == "last":
         raise UsageError(

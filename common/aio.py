@@ -126,7 +126,7 @@ class AioGate(Lives):
         self._turn = asyncio.Lock()
 
     async def enter(self, *, closes: bool) -> None:
-        """Begin a call; wait for the one that is open.
+        """Begin a call; wait until the open one has ended.
 
         Args:
             closes: it may be called on a closed client, and resets nothing.

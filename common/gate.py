@@ -160,7 +160,7 @@ class Gate(Lives):
         self._turns: list[_Turn] = []  # the first has the turn; an ended one stays until the next
 
     def enter(self, turn: _Turn, *, after_close: bool, recovers: bool) -> Sequence[Shared]:
-        """Begin a call; wait for the one that is open.
+        """Begin a call; wait until the open one has ended.
 
         Args:
             after_close: it may be called on a closed client.

@@ -175,7 +175,7 @@ def secure(endpoint: str, server_key: str, secret_key: str = "") -> str:
         server_key: the public key of the proxy or relay there, or its `.key` file. Another server
             cannot answer.
         secret_key: the file of the client's own key (`reliable-pubsub keys new`); "": one that
-            ends with this process, enough where the server lets every key in.
+            ends with this process, enough where the server accepts any key.
 
     Raises:
         ConfigurationError: a key cannot be read, or the endpoint has another form.

@@ -1,4 +1,4 @@
-"""What a process tells its service manager (systemd, Type=notify): datagrams to a Unix socket.
+"""Notifications to the service manager (systemd, Type=notify): datagrams to a Unix socket.
 
 Source: sd_notify(3), which gives the same lines of code as the whole protocol.
 """
@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-EXTEND_S: Final = 60.0  # what a start that goes on asks for
+EXTEND_S: Final = 60.0  # requested by a start that takes long
 _EXTEND_EVERY_S: Final = 5.0
 
 
 class ServiceManager:
-    """The service manager that started this process, if one wants to be told."""
+    """The service manager that started this process, if it wants notifications."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         """Find it; its variables are for this process and not for its children.
@@ -53,7 +53,7 @@ class ServiceManager:
         self.tell("READY=1", f"STATUS={status}")
 
     def starting(self, status: str) -> None:
-        """The start goes on: it may take longer than the manager waits for."""
+        """The start takes longer than the manager would wait."""
         now_s = time.monotonic()
         if now_s - self._extended_s >= _EXTEND_EVERY_S:
             self._extended_s = now_s
@@ -68,7 +68,7 @@ class ServiceManager:
         self.tell("STOPPING=1")
 
     def alive(self, now_s: float) -> None:
-        """The loop turns: call it often; the manager is told as often as it asked for.
+        """The loop turns: call it often; the manager is notified as often as it has asked.
 
         Args:
             now_s: monotonic clock.

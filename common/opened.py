@@ -1,4 +1,4 @@
-"""`Opened`: what a client is made of. `Client` and `BlockingClient`: what is around it in each."""
+"""`Opened`: the parts of a client. `Client`, `BlockingClient`: what both kinds of client share."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class Opened(Generic[E]):
 
     @contextmanager
     def last_call(self, free: Callable[[BaseException | None], None]) -> Iterator[None]:
-        """Free the client after the block, which tells the proxy what is left.
+        """Free the client after the block, in which it sends the proxy its last requests.
 
-        If the state outlives the process, the next one tells it too: each request is sent once, and
-        an InDoubtError ends here.
+        If the state outlives the process, the next one sends them too: so each is sent once here,
+        and an InDoubtError is dropped.
 
         Args:
             free: called with the error that the block has raised.

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Final, Generic, TypeVar
 
-FRESH_S: Final = 1.0  # figures are given again for so long
+FRESH_S: Final = 1.0  # how long figures are used again
 PATIENCE_S: Final = 1.0  # that a scrape waits for the loop; then it gets the figures before
 ASKED_MAX: Final = 64  # scrapes that wait, of a loop that does not turn
 BEAT_S_MAX: Final = 10.0  # since the loop turned; above, it counts as hung

@@ -232,7 +232,7 @@ class StateFile:
         return self._marks
 
     def _close_unfinished(self) -> bool:
-        """Close it for another client, unless a thread is just making the one that it is for.
+        """Close it for another client, unless a thread is just making the client that it is for.
 
         A thread that makes another one is not: an exception of a signal handler broke it off.
         """

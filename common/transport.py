@@ -122,7 +122,7 @@ class ReqTransport:
 
     @property
     def endpoint(self) -> str:
-        """Whose turn it is."""
+        """The endpoint in use."""
         return self._endpoints[self._turn]
 
     def _open(self, turn: int) -> zmq.Socket[bytes]:
@@ -205,7 +205,7 @@ class ReqTransport:
         return [int(socket.getsockopt(zmq.FD)) for socket in sockets]
 
     def move_on(self) -> None:
-        """Ask at the next endpoint; one of several that was asked before may still answer."""
+        """Use the next endpoint; earlier ones may still answer."""
         if len(self._endpoints) == 1:
             self.reopen()
             return

@@ -1,4 +1,4 @@
-"""`World`: what a client finds around itself. One private argument of every client, for tests.
+"""`World`: the surroundings of a client. One private argument of every client, for tests.
 
 Public constructors take what a user sets. Programs of this package and tests put another world in
 place: a transport without a socket, a clock that jumps, a state that loses power, chance by a seed.
@@ -31,7 +31,7 @@ class World(Struct, frozen=True, kw_only=True):
     state: ClientState | None = None  # instead of the one in `state_dir`
     chance: Callable[[], float] = random.random  # 0 <= chance < 1
     token: Callable[[int], bytes] = secrets.token_bytes  # so many random bytes
-    recorder: Recorder | None = None  # instead of the one that `journal` names
+    recorder: Recorder | None = None  # instead of that of the argument `journal`
 
     @property
     def is_real(self) -> bool:

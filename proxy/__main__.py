@@ -102,7 +102,7 @@ def server_settings(
 
 
 def data_endpoint(chosen: Resolved, requests: str) -> EndpointSettings:
-    """Where data goes in or out: as chosen, or on the interface where requests come in."""
+    """A data endpoint: as chosen, or on the interface of the request endpoint."""
     endpoint = str(chosen.value)
     if chosen.origin != "default":
         return EndpointSettings(endpoint=endpoint)
@@ -188,7 +188,7 @@ def main(
     journal: Path | None,
     **said: str | None,
 ) -> None:
-    """Run the proxy: it keeps every message until all subscribers have it.
+    """Run the proxy: it keeps each message until all subscribers have acknowledged it.
 
     Kill it at any moment and start it again with the same --data-dir: whatever was acknowledged
     is there, and clients go on by themselves. SIGTERM and SIGINT end it cleanly; SIGHUP reads

@@ -128,7 +128,7 @@ def _act(
     yes: bool,
     look: bool,
 ) -> None:
-    """Look, ask whether it is meant, do it.
+    """Look at the effect, ask for confirmation, do it.
 
     Args:
         act: with True it only looks.
@@ -177,7 +177,7 @@ def list_all(client: Admin, as_json: bool) -> None:
 def end_subscription(
     client: Admin, as_json: bool, topic: str, subscriber: str, yes: bool, look: bool
 ) -> None:
-    """End the subscription of SUBSCRIBER to TOPIC; it keeps no messages stored any more.
+    """End the subscription of SUBSCRIBER to TOPIC; it no longer keeps messages stored.
 
     If the subscriber still runs, a persistent one subscribes again at its own position. A group
     is named as `admin list` shows it, and ends for all its members.
@@ -234,7 +234,7 @@ def truncate(client: Admin, as_json: bool, topic: str, start: str, yes: bool, lo
     """Remove the messages of TOPIC before START, in whole batches, acknowledged or not.
 
     START is the first message to keep: now (all go), 'offset N', 'newest N', 'time ...' or 'age
-    ...'. Subscribers that have not read what goes are told that it is lost.
+    ...'. Subscribers that have not read the removed messages get LOST.
 
     \b
       reliable-pubsub admin truncate news 'offset 1000'
@@ -252,7 +252,7 @@ def truncate(client: Admin, as_json: bool, topic: str, start: str, yes: bool, lo
 
 @_command("delete-topic", _TOPIC, _YES, _LOOK)
 def delete_topic(client: Admin, as_json: bool, topic: str, yes: bool, look: bool) -> None:
-    """Remove all messages of TOPIC and end its subscriptions and groups; it is listed no more.
+    """Remove TOPIC with all of its messages; end its subscriptions and groups.
 
     The numbers of its publishers stay, so that a repeated put is never stored twice. A put or a
     subscribe makes the topic again: stop its clients first.
@@ -288,7 +288,7 @@ def skip(
 ) -> None:
     """Move SUBSCRIBER past the batch of TOPIC at its cursor, which it cannot process.
 
-    It is told that these messages are lost; for others they stay. If no answer comes, repeat with
+    It gets LOST for these messages; for others they stay. If no answer comes, repeat with
     --to, so that nothing more is skipped than was meant.
 
     \b
@@ -316,9 +316,9 @@ def set_cursor(
     yes: bool,
     look: bool,
 ) -> None:
-    """Let SUBSCRIBER go on at START of TOPIC: earliest, now, 'offset N', 'time ...', 'age ...'.
+    """Move SUBSCRIBER to START of TOPIC: earliest, now, 'offset N', 'time ...', 'age ...'.
 
-    Back: messages come again, marked as redelivered. Forward: what lies between is told as lost.
+    Back: messages come again, marked as redelivered. Forward: it gets LOST for what lies between.
 
     \b
       reliable-pubsub admin set-cursor news display-1 earliest
@@ -339,9 +339,9 @@ def set_cursor(
 
 @_command("pause", _REASON)
 def pause(client: Admin, as_json: bool, reason: str) -> None:
-    """Refuse puts until `admin resume`, also across restarts of the proxy; gets go on.
+    """Refuse puts until `admin resume`, also across restarts of the proxy; gets continue.
 
-    Publishers are told BUSY with the reason, and try again. QoS 0 goes on: it is never stored.
+    Publishers get BUSY with the reason, and try again. QoS 0 continues: it is never stored.
 
     \b
       reliable-pubsub admin pause --reason 'new disk, back at 14:00'
@@ -351,7 +351,7 @@ def pause(client: Admin, as_json: bool, reason: str) -> None:
 
 @_command("resume")
 def resume(client: Admin, as_json: bool) -> None:
-    """Take puts again."""
+    """Accept puts again."""
     _tell(client.resume(), "puts go on", as_json)
 
 

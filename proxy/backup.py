@@ -110,13 +110,13 @@ def back_up(
 
 
 def _remove_what_was_killed(target: Path) -> None:
-    """Remove partial copies for this target whose process is there no more."""
+    """Remove partial copies for this target whose process has ended."""
     for left in target.parent.glob(f".{escape(target.name)}{_PARTIAL}*"):
         try:
             os.kill(int(left.name.rpartition("-")[2]), 0)
         except ProcessLookupError:
             shutil.rmtree(left, ignore_errors=True)
-        except (PermissionError, ValueError):  # it runs as another user; no copy of ours
+        except (PermissionError, ValueError):  # it runs as another user; not our copy
             continue
 
 

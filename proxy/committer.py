@@ -1,10 +1,10 @@
-"""The committer: makes records durable, all that have come by then in one transaction.
+"""The committer: makes records durable, all that are waiting in one transaction.
 
 The running fsync is the only batching window (group commit). Where commits are fast the loop
-thread commits by itself, because handing over and waking cost more than the commit. A second
-thread commits instead while commits are slow; and it runs the loop when a commit of the loop thread
-does not end, so that a disk that hangs stops no GET (docs/decisions/0042). It decides nothing:
-failures are reported to the loop, which owns the state.
+thread commits itself, because handing over and waking cost more than the commit. A second thread
+commits instead while commits are slow; and it runs the loop when a commit of the loop thread does
+not end, so that a disk that hangs stops no GET (docs/decisions/0042). It decides nothing: failures
+are reported to the loop, which owns the state.
 Source: "group commit", Gray and Reuter (1992), 10.3; leader/followers, Schmidt, POSA 2 (2000).
 """
 
@@ -27,7 +27,7 @@ from .core.storage import Storage
 FEW_RECORDS: Final = 8  # with more, many clients put: the loop goes on while they are written
 FAST_S: Final = 0.003  # after a commit that took longer the second thread commits
 STALLS_S: Final = 0.05  # a commit of the loop that takes longer gives the loop to the second thread
-WATCH_S: Final = 0.04  # between two looks whether one does
+WATCH_S: Final = 0.04  # between two checks whether one does
 QUIET_LOOKS: Final = 25  # without a commit, then no more looks until the next one
 # A commit takes 0.1 ms on a good SSD and some 10 ms on a magnetic disk; after 1 s waiting
 # requests get BUSY (`EngineTiming.disk_patience_s`).
@@ -54,7 +54,7 @@ class _Restart(Struct, frozen=True):
 
 
 class _Watch(Struct, frozen=True):
-    """The loop has begun to commit by itself."""
+    """The loop has begun a commit of its own."""
 
 
 class _Stop(Struct, frozen=True):
@@ -62,7 +62,7 @@ class _Stop(Struct, frozen=True):
 
 
 class Committer:
-    """Owns the writing connection: used by the loop thread, and by the one that calls `serve`."""
+    """Owns the writing connection; used by the loop thread and the thread that calls `serve`."""
 
     def __init__(
         self, store: Storage, *, wake: Callable[[], None], interval_s: float = 0.0
@@ -89,7 +89,7 @@ class Committer:
         self.last_commit_s = 0.0
         # Commits by what they took, each up to one of COMMIT_BOUNDS_S; the last: above all.
         self.by_duration = [0] * (len(COMMIT_BOUNDS_S) + 1)
-        self.commits_s = 0.0  # that all of them took
+        self.commits_s = 0.0  # duration of all of them
         # The loop's own commit, and who looks whether it ends.
         self._lock = threading.Lock()  # of the next two, at the end of that commit
         self._begun_s: float | None = None

@@ -1,4 +1,4 @@
-"""What a stopped store holds: read as a start of the proxy reads it, and told."""
+"""What a stopped store holds: read as a start of the proxy reads it, and shown."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Contents(Struct, frozen=True):
 
 
 def require_store(directory: Path) -> None:
-    """Refuse a directory that is none of a proxy, before anything is made in it.
+    """Refuse a directory that is not a proxy's, before anything is created in it.
 
     Raises:
         ConfigurationError: it holds no store.

@@ -1,4 +1,4 @@
-"""The front door: the endpoints of a proxy, and the wait for what comes to any of them.
+"""The front door: the endpoints of a proxy, and waiting for messages at any of them.
 
 Clients connect their REQ sockets to a ROUTER. The loop reads it itself and keeps the envelope of
 each request, as a REP socket would, so that any number of requests can be open at once: many puts
@@ -37,7 +37,7 @@ from .server_settings import ServerSettings
 AUDIT_FILE: Final = "audit.jsonl"  # in the data directory, and older ones beside it
 REQUESTS_TURN_MAX: Final = 64  # of one endpoint that one turn of the loop takes
 PEER_ANSWERS_MAX: Final = 32  # kept for one connection that does not read
-LAST_ANSWERS_MS: Final = 200  # that a door which closes has for answers on their way
+LAST_ANSWERS_MS: Final = 200  # for answers on their way when it closes
 POLLIN: Final = 1  # of epoll, and of ZeroMQ
 _MORE: Final = int(zmq.SNDMORE)
 

@@ -64,7 +64,7 @@ def promise(opened: Opened) -> ServerPromise:
 
 
 class Standby:
-    """Looks at the row until this process may serve."""
+    """Polls the row until this process may serve."""
 
     def __init__(self, opened: Opened) -> None:
         """Nothing has been seen."""

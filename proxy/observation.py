@@ -1,4 +1,4 @@
-"""What the loop does so that others can watch it: STATUS, figures for scrapes, signs of life."""
+"""What the loop does for monitoring: STATUS, figures for scrapes, the watchdog."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Observation:
 
         Args:
             wake: wakes the loop.
-            manager: is told that the loop turns.
-            endpoints, committer, store: they are watched, beside the engine.
+            manager: is notified that the loop turns.
+            endpoints, committer, store: observed besides the engine.
         """
         self._endpoints, self._committer, self._store = endpoints, committer, store
         self._scrapes: Scrapes[Figures] = Scrapes(wake)
@@ -55,7 +55,7 @@ class Observation:
         self._spent_s = 0.0
 
     def turn(self, engine: Engine, now_s: float, now_ns: int) -> None:
-        """Go on for one piece of bounded cost with what a scrape has asked for."""
+        """Do one more piece, of bounded cost, of what a scrape has asked for."""
         begun_s, state = time.perf_counter(), engine.state
         if self._survey is None or self._state is not state:  # after a full disk it is another one
             self._survey = surveyed(state, now_ns=now_ns, uses=engine.uses())

@@ -160,7 +160,7 @@ def as_not_serving(what: str) -> Iterator[None]:
 
 
 def elapsed_s() -> float:
-    """A clock that goes on while the machine is suspended."""
+    """A clock that also counts while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

@@ -72,7 +72,7 @@ def changes(before: Configured, now: Configured) -> tuple[Sequence[str], Sequenc
 
 
 class Reloading:
-    """Reads settings again when it is told to."""
+    """Reads settings again at SIGHUP."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Reloading:
         Args:
             read: reads them again.
             use: is given what is to be decided by from now on; safe from any thread.
-            manager: is told of it. ready: its status line.
+            manager: is notified of it. ready: its status line.
         """
         self._now = now
         self._read, self._use = read, use

@@ -35,8 +35,8 @@ from .stored_state import read_state, reading
 from .wal_check import LogDamage
 
 TICK_S: Final = 0.1
-SPACE_S: Final = 10.0  # without a failed write, until a disk that was full counts as one with space
-HANGS_S: Final = 1.0  # that a commit under way has to end after an error
+SPACE_S: Final = 10.0  # without a failed write, after which a full disk counts as having space
+HANGS_S: Final = 1.0  # for a commit under way to end after an error
 
 
 class Server:
@@ -58,7 +58,7 @@ class Server:
         Args:
             warn: called once with each problem that an operator should look at.
             recorder: writes the journal of this process; None: no journal.
-            manager: is told that the loop turns; None: that of the environment.
+            manager: is notified that the loop turns; None: that of the environment.
             stand_by: called with what this process waits for while another one serves its store.
 
         Raises:
@@ -256,7 +256,7 @@ class Server:
             taken.put(None)
 
     def _finish(self) -> None:
-        """Make durable what was taken, and answer the GETs that wait: their clients ask again."""
+        """Make everything durable, and answer the GETs that wait: their clients ask again."""
         self.engine.waiting.end_all()
         while self.engine.is_turn_due:
             self.engine.end_turn(now_s=time.monotonic(), now_ns=time.time_ns())

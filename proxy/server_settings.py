@@ -1,4 +1,4 @@
-"""What a proxy is started with, and its store opened by that."""
+"""The settings of a proxy's process, and opening its store by them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shutdown marker: how the last proxy ran and ended, so what its log may look like.
+"""The shutdown marker: how the last proxy ran and ended, which says what its log may look like.
 
 One small file, overwritten in place at each start and stop, within one sector, so that it needs no
 space on a full disk.

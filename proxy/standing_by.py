@@ -1,4 +1,4 @@
-"""What a proxy does when it may not serve its store any longer: it starts again, and stands by.
+"""When a proxy may no longer serve its store: it starts again, and stands by.
 
 The process replaces itself, so that nothing of what it had in memory is left: no state, no answer
 that waits, no thread that is still in a commit. Its id stays the same.

@@ -230,7 +230,7 @@ def _head(report: StatusReport) -> Text:
 
 
 def _plaintext_risk(report: StatusReport) -> str | None:
-    """What is to be said of endpoints that other machines reach; None: nothing.
+    """A warning about endpoints that other machines reach; None: none.
 
     Of requests only the address is known by which this command came; the others are beside them.
     """

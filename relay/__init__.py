@@ -1,1 +1,1 @@
-"""Interest and its tree: who wants what, told upwards, so that data goes down once per edge."""
+"""Interest and the push tree: who wants which topics goes up, data comes down once per edge."""

@@ -29,7 +29,7 @@ _ASKED = 2**62  # numbers of questions for the proxy; those of interest are belo
 
 
 class Above(Protocol):
-    """Something that data comes from."""
+    """A source of data above this node."""
 
     data: Socket
 
@@ -37,7 +37,7 @@ class Above(Protocol):
         """Want these topics."""
 
     def turn(self, now_s: float) -> float:
-        """Do what is due; give the seconds until more is."""
+        """Do what is due; return the seconds until more is."""
 
     def status(self) -> AboveStatus:
         """What to tell an operator."""

@@ -51,7 +51,7 @@ def _record(event: str, told: Mapping[str, Any], at_ns: int) -> logging.LogRecor
 
 
 class _File(RotatingFileHandler):
-    """Says once that it cannot write, instead of a traceback for each line."""
+    """Warns once that it cannot write, instead of a traceback for each line."""
 
     has_failed = False
     warn: Callable[[str], None]
@@ -142,7 +142,7 @@ class AuditLog:
         self._tell(record)
 
     def _tell(self, record: logging.LogRecord) -> None:
-        """Give a line to the program's own handlers, or where there is no file."""
+        """Pass a line to the program's own handlers, also where there is no file."""
         if self._waiting is None or _LOG.hasHandlers():
             _LOG.handle(record)
 

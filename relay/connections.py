@@ -53,11 +53,11 @@ class Connection:
         self._home.cut(self)
 
     def is_gone(self) -> bool:
-        """Whether it is there no more, by what was taken of that: a moment late, and cheap."""
+        """Whether it has ended, by the events taken so far: a moment late, and cheap."""
         return self._home.at(self.descriptor) is not self
 
     def has_ended(self) -> bool:
-        """Whether it is there no more, by all that libzmq has told so far."""
+        """Whether it has ended, by all events of libzmq so far."""
         return self._home.has_ended(self)
 
 
@@ -100,7 +100,7 @@ class Connections:
         self._events.setsockopt(zmq.RCVHWM, 0)  # at a mark libzmq's own thread would wait for us
         self._events.connect(address)
         self.descriptor = int(self._events.getsockopt(zmq.FD))  # readable: connections came, ended
-        self._lock = threading.Lock()  # of `_events` and of what is told by them
+        self._lock = threading.Lock()  # of `_events` and of what they report
         self._by_descriptor: dict[int, Connection] = {}
         self._arrived: list[Connection] | None = None  # kept once there is a guard
         self._ended: list[Connection] | None = None  # kept once they are asked for
@@ -159,14 +159,14 @@ class Connections:
         return ended
 
     def has_ended(self, connection: Connection) -> bool:
-        """Whether a connection of this endpoint is there no more."""
+        """Whether a connection of this endpoint has ended."""
         self._take_events()
         return self.at(connection.descriptor) is not connection
 
     def came(self) -> list[str]:
         """The address of each that has come since the last time, also of those that have ended.
 
-        "": it was not known any more. The first time there are none.
+        "": it was no longer known. The first time there are none.
         """
         with self._lock:
             came, self._came = self._came or [], []

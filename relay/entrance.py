@@ -81,7 +81,7 @@ class Entrance:
         return self._found
 
     def status(self) -> ConnectionsStatus | UnsetType:
-        """What is shown of it; unset: this system does not let us keep connections out."""
+        """The row in a STATUS; unset: this system cannot keep connections out."""
         if not self._endpoints:
             return UNSET
         inflow, now_s = self._inflow, time.monotonic()

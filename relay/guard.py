@@ -195,7 +195,7 @@ class Guard:
         return chosen
 
     def _next_of_sweep(self, since_s: float) -> list[int]:
-        """A part of all: what they hold changes with what they say, and their end is not told."""
+        """Some of all: what they hold changes with what they send, and no event tells their end."""
         self._sweep = self._sweep or list(self._watched)
         count = min(ceil(len(self._watched) * since_s / SWEEP_S), LOOKED_AT_MAX)
         chosen, self._sweep = self._sweep[:count], self._sweep[count:]

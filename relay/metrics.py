@@ -76,7 +76,7 @@ def connection_metrics(prefix: str, status: ConnectionsStatus | UnsetType) -> It
         prefix + "connections", "Connections of all endpoints.", value=status.connections
     )
     counters = {
-        "connections_came": ("Connections that came in.", status.came),
+        "connections_came": ("Connections accepted.", status.came),
         "connections_kept_out": (
             "Requests for a connection that were not answered, repeated ones included.",
             status.kept_out,

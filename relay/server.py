@@ -84,7 +84,7 @@ class Relay:
 
         Args:
             warn: called with what an operator should look at.
-            manager: is told that the loop turns; None: that of the environment.
+            manager: is notified that the loop turns; None: that of the environment.
 
         Raises:
             ConfigurationError: an endpoint cannot be bound.
@@ -207,7 +207,7 @@ class Relay:
             self._wake_up.close()
 
     def _turn(self, ready: set[object]) -> float:
-        """Serve what is ready, do what is due; give the seconds to wait."""
+        """Serve what is ready, do what is due; return the seconds to wait."""
         now_s = time.monotonic()
         self.fan_out.new_turn()
         self._links.new_turn()
@@ -354,7 +354,7 @@ class Relay:
                         )
 
     def _tell_the_rest(self, poller: zmq.Poller) -> None:
-        """Before the end, tell cursors that the proxy does not know yet; wait a moment at most."""
+        """Before the end, send the cursors that the proxy does not know; wait a moment at most."""
         until_s = time.monotonic() + 0.5
         while self._forwarding.untold and (now_s := time.monotonic()) < until_s:
             self._forwarding.tick(now_s)

@@ -1,4 +1,4 @@
-"""Answers ZAP (RFC 27): which public keys are let in, asked for each connection by libzmq."""
+"""Answers ZAP (RFC 27): libzmq asks for each connection whether its public key may connect."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What an action of an operator does, in words that begin with a verb; for `admin` and the console.
 
-Either asks "This ...: do it?" with them, and may add what those who are concerned are told.
+Both ask "This ...: do it?" with them, and may add what the affected clients will see.
 """
 
 from __future__ import annotations

@@ -51,14 +51,14 @@ class DeleteTopic(Action, frozen=True, kw_only=True, tag="delete_topic"):
     """Remove the messages of a topic, and end its subscriptions and groups.
 
     Its name, its end and the numbers of its publishers stay: a repeated put is still a DUPLICATE,
-    and offsets go on where they were if a put or a subscribe makes the topic again.
+    and if a put or a subscribe creates the topic again, its offsets continue.
     """
 
     topic: TopicField
 
 
 class Skip(Action, frozen=True, kw_only=True, tag="skip"):
-    """Move a subscription past messages, which its subscriber is told are LOST."""
+    """Move a subscription past messages, for which its subscriber gets LOST."""
 
     topic: TopicField
     subscriber: ClientField
@@ -70,7 +70,7 @@ class SetCursor(Action, frozen=True, kw_only=True, tag="set_cursor"):
 
     topic: TopicField
     subscriber: ClientField
-    start: Start  # where it goes on; `last` means nothing here
+    start: Start  # where it continues; `last` means nothing here
 
 
 class Pause(Action, frozen=True, kw_only=True, tag="pause"):
@@ -80,7 +80,7 @@ class Pause(Action, frozen=True, kw_only=True, tag="pause"):
 
 
 class Resume(Action, frozen=True, kw_only=True, tag="resume"):
-    """Take puts again."""
+    """Accept puts again."""
 
 
 AnyAction = (
@@ -98,12 +98,12 @@ class Effect(Struct, frozen=True, kw_only=True):
 
 
 class Admin(Request, frozen=True, kw_only=True, tag="ADMIN"):
-    """Look at what an action would do, or do it, once however often it is sent.
+    """Look at what an action would do, or do it, exactly once however often it is sent.
 
     Answered by ADMIN_ACK, STALE, NOT_POSSIBLE, TRUNCATED, MALFORMED or STORAGE_FULL. Needs no
     session (`epoch` is ignored).
 
-    Actions are numbered by the proxy, without gaps. A look is told the next number, and the same
+    The proxy numbers actions without gaps. The answer to a look has the next number; the same
     action with that number and a nonce does it. It is STALE if another one has taken the number.
     """
 
@@ -113,9 +113,9 @@ class Admin(Request, frozen=True, kw_only=True, tag="ADMIN"):
 
 
 class AdminAck(Reply, frozen=True, kw_only=True, tag="ADMIN_ACK"):
-    """The action is done, durably; or, to a look, what it would do."""
+    """The action is done, durably; after a look, what it would do."""
 
-    number: int  # of the action; to a look, the next one
+    number: int  # of the action; after a look, the next one
     done: bool  # False: it was only looked at, or there was nothing to do
     already: bool  # done: by an earlier copy; else: there is nothing to do
     effect: Effect

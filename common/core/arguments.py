@@ -39,9 +39,9 @@ KINDS_MAX: Final = 16  # remembered for one function: programs may pass many cla
 
 
 def when_refused(told: Callable[..., object]) -> Callable[[D], D]:
-    """Decorate a function that is to be checked: `told` gets arguments that are refused.
+    """Decorate a function that is to be checked: `told` is called with arguments that are refused.
 
-    A call that is refused has no effect, but for what its caller must not lose by that.
+    A refused call has no effect, except for what its caller must not lose by the refusal.
     """
 
     def decorate(function: D) -> D:

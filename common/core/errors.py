@@ -52,7 +52,7 @@ class PubSubError(Exception):
     exit_code: ClassVar[int] = 1
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Copied and pickled as it is: a pool of processes sends it to the one that waits for it.
+        """Copied and pickled as it is: a pool of processes sends it to the process that waits.
 
         By default `__init__` would be called with the text, which few of these take.
         """

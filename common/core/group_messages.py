@@ -1,4 +1,4 @@
-"""TAKE and SETTLE: the members of a group take messages and say what became of them."""
+"""TAKE and SETTLE: the members of a group take messages and report their outcome."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ How = Literal["ack", "nack", "return", "extend", "reject"]
 
 
 class Outcome(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What became of messages that a member holds. `nack`: another delivery, after `delay_ms`.
+    """The outcome of messages that a member holds. `nack`: another delivery, after `delay_ms`.
     `return`: the same, not counted, because the program never saw them. `extend`: the lease begins
     again. `reject`: of one message, which becomes a dead letter.
     """

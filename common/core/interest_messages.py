@@ -34,13 +34,13 @@ class Subscriptions(Request, frozen=True, kw_only=True, tag="SUBSCRIPTIONS"):
     match: Pattern  # which topics; subscriptions by pattern are shown if they may share a topic
     after: SubscriptionPlace | UnsetType = UNSET  # from the page before; absent: the first page
     boot: str = ""  # of the answer that `known` is from
-    known: Natural = 0  # `version` of an earlier first page: is anything else now?
+    known: Natural = 0  # `version` of an earlier first page: has it changed?
 
 
 class SubscriptionsReport(Reply, frozen=True, kw_only=True, tag="SUBSCRIPTIONS_REPORT"):
     """One page; each row was true, and durable, as the page was made."""
 
     version: int  # grows with each change within one start of the proxy, perhaps without one
-    unchanged: bool = False  # it is the version that is known; nothing else is said
+    unchanged: bool = False  # it is still the known version; the other fields are empty
     rows: tuple[SubscriptionRow, ...] = ()  # a page may have none, and yet not be the last
     next: SubscriptionPlace | UnsetType = UNSET  # ask again with `after`; absent: the last page

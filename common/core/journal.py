@@ -56,7 +56,7 @@ class Begin(Line, frozen=True, tag="begin"):
 
 
 class End(Line, frozen=True, tag="end"):
-    """A process ends by itself; a killed one leaves no such line."""
+    """A process ends normally; a killed one leaves no such line."""
 
     code: str = ""  # of the error that ended it; "" if it finished or was asked to stop
 

@@ -54,5 +54,5 @@ class ServerKeys(Struct, frozen=True, kw_only=True):
     """What an endpoint needs to be encrypted."""
 
     own: KeyPair
-    clients: str = ""  # folder or file that says whose keys are let in; "": every key is
+    clients: str = ""  # folder or file of the keys that may connect; "": any key may
     audit_log: str = ""  # file of refused requests; "": where the process has its data, if it has

@@ -69,7 +69,7 @@ class Request(Struct, frozen=True, kw_only=True, tag_field="verb", forbid_unknow
     client: ClientField
     epoch: Natural  # the sender's incarnation, granted by HELLO; an older one is FENCED
     request: Natural  # 1, 2, 3, ... within the epoch; every attempt of a request repeats it
-    key: KeyField | UnsetType = UNSET  # public key of the sender, said by a relay between
+    key: KeyField | UnsetType = UNSET  # public key of the sender, added by a relay
 
 
 class Reply(Struct, frozen=True, kw_only=True, tag_field="answer"):

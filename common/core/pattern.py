@@ -1,4 +1,4 @@
-"""`Pattern`: which topics are meant, by a kind and a text. `relay/core/pattern.py` matches it."""
+"""`Pattern`: a kind and a text that select topics. `relay/core/pattern.py` matches it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .names import is_encodable
 
 
 class Pattern(Struct, frozen=True, array_like=True, order=True, forbid_unknown_fields=True):
-    """Which topics are meant. The kinds known everywhere: exact, prefix, glob, regex."""
+    """A selection of topics. The kinds known everywhere: exact, prefix, glob, regex."""
 
     allowed: ClassVar[str] = "glob(...), regex(...) or prefix(...)"  # where an argument is one
 

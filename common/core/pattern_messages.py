@@ -55,7 +55,7 @@ class Fetch(Request, frozen=True, kw_only=True, tag="FETCH"):
     """
 
     match: Pattern
-    boot: str  # that the generations of `told` are of
+    boot: str  # of the proxy that gave the generations in `told`
     told: Annotated[tuple[Told, ...], Meta(max_length=FETCH_TOPICS_MAX)] = ()
     messages_max: Count = 1  # of all topics together
     bytes_max: BytesMax = BODY_BYTES_MAX
@@ -86,7 +86,7 @@ class FetchedTopic(Struct, frozen=True, array_like=True):
 class Fetched(Reply, frozen=True, kw_only=True, tag="FETCHED"):
     """Batches of several topics; the body frame is their bodies, in this order.
 
-    A topic without batches has something to say that only its own GET is told, such as LOST.
+    A topic without batches has an answer that only its own GET gets, such as LOST.
     """
 
     topics: tuple[FetchedTopic, ...] = ()

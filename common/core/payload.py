@@ -1,6 +1,6 @@
 """Payloads as values: a codec turns a value into bytes, and its content type goes into a header.
 
-The proxy stores bytes and never looks into them. Who puts names a codec; who receives finds the
+The proxy stores bytes and never looks into them. A publisher names a codec; a subscriber finds the
 content type in the header `content-type` (RFC 9110, section 8.3; the name is that of CloudEvents'
 bindings, so bridges to Kafka and HTTP need no table), and `Message.value` is the value again.
 

@@ -22,7 +22,7 @@ class Ring(Request, frozen=True, kw_only=True, tag="RING"):
 
     topic: TopicField
     generation: Positive
-    boot: str  # places in the ring are of one start of the proxy
+    boot: str  # places in the ring are valid during one start of the proxy
     place: Natural  # the next place wanted
     messages_max: Count = 1
     bytes_max: BytesMax = BODY_BYTES_MAX

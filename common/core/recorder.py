@@ -84,7 +84,7 @@ class Recorder:
             self.line(Begin, role=role, wall_ns=self._sink.wall_ns(), output=self._output, **facts)
 
     def end(self, error: BaseException | None = None) -> None:
-        """Record that the process ends by itself; anything later is not recorded."""
+        """Record that the process ends normally; anything later is not recorded."""
         sink = self._sink
         if sink is None:
             return

@@ -1,7 +1,7 @@
 """Every request: frozen values with units and ranges beside the fields.
 
-Those of a feature are in a file of its own, with their answers: transactions, groups, patterns,
-QoS 0, interests, status, actions of operators.
+Requests of these features are in files of their own, with their answers: transactions, groups,
+patterns, QoS 0, interests, status, actions of operators.
 
 The wire form (docs/protocol.md) is a msgpack map; the tag `verb` names the type. A request with an
 unknown field is refused, because a proxy that does not know a field cannot honour it.
@@ -59,19 +59,19 @@ class Hello(Request, frozen=True, kw_only=True, tag="HELLO"):
 
 
 class Put(Request, frozen=True, kw_only=True, tag="PUT"):
-    """Append one batch (the body frame) to a topic, once however often it is sent (QoS 2).
+    """Append one batch (the body frame) to a topic, exactly once however often it is sent (QoS 2).
 
     Answered by ACK, DUPLICATE, GAP, CONFLICT, FENCED, LIMIT, FULL, BUSY or STORAGE_FULL.
 
-    At QoS 1 every copy is appended: the numbers are compared with nothing, and have to be unique
-    only as far as readers are to know a copy by its id.
+    At QoS 1 every copy is appended: numbers are not compared, and need to be unique only if readers
+    are to recognise a copy by its id.
     """
 
     topic: TopicField
     first_sequence: Positive  # of the batch; it uses first_sequence .. first_sequence + count - 1
     count: Count  # messages in the batch
     crc: Crc32  # CRC-32 of the body frame
-    qos: StoredQoS = 2  # at QoS 0 nothing is asked: see `relay/core/unstored.py`
+    qos: StoredQoS = 2  # QoS 0 has no requests: see `relay/core/unstored.py`
 
 
 class Delivery(Request, frozen=True, kw_only=True, tag="DELIVERY"):
@@ -82,7 +82,7 @@ class Delivery(Request, frozen=True, kw_only=True, tag="DELIVERY"):
 
     topic: TopicField
     offset: Natural  # of the message, or of the last of several
-    log: str | None = None  # log id that the offset speaks of; None: whatever is there
+    log: str | None = None  # log id that the offset refers to; None: the current log
 
 
 class Get(Request, frozen=True, kw_only=True, tag="GET"):
@@ -97,7 +97,7 @@ class Get(Request, frozen=True, kw_only=True, tag="GET"):
     cursor: Natural  # the next offset wanted
     messages_max: Count = 1  # whole batches are sent, at least one
     bytes_max: BytesMax = BODY_BYTES_MAX
-    # The proxy may hold the answer so long while there is nothing to read; unset: not at all.
+    # How long the proxy may hold the answer while there is nothing to read; unset: not at all.
     wait_ms: Annotated[int, Meta(ge=0, le=WAIT_MS_MAX)] | UnsetType = UNSET
     ring: Natural | UnsetType = UNSET  # a wait ends when the ring of the topic is past this place
 
@@ -136,8 +136,8 @@ class Sub(Request, frozen=True, kw_only=True, tag="SUB"):
 
     Without `cursor` a new subscription begins at the end of the topic and an existing one is
     resumed where the proxy knows it. With it, the client's own position counts (rule R13), and
-    the witness shows that both speak of the same log (rule R14). With `start` alone it begins
-    there, whatever was known; with both at the greatest of the offset that `start` names, the
+    the witness shows that both refer to the same log (rule R14). With `start` alone it begins
+    there, whatever was acknowledged; with both, at the greatest of the offset of `start`, the
     cursor, and the acknowledged cursor that the proxy knows.
     """
 
@@ -179,7 +179,7 @@ class History(Request, frozen=True, kw_only=True, tag="HISTORY"):
 
     topic: TopicField
     start: Start  # the first wanted
-    log: str | None = None  # log id that `start` speaks of; None: whatever is there
+    log: str | None = None  # log id that `start` refers to; None: the current log
     witness_ns: Natural | None = None  # with an offset: of the batch that holds the one before it
     messages_max: Count = 1
     bytes_max: BytesMax = BODY_BYTES_MAX

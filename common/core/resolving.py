@@ -1,4 +1,4 @@
-"""Which value of a setting counts.
+"""Which value of a setting is used.
 
 Command line > settings file > environment > default. Each value keeps its origin, so that
 `config show` can say where it comes from. Every value that is given is checked, also one that a
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Resolved(Struct, frozen=True):
-    """The value that counts, and its origin."""
+    """The value that is used, and its origin."""
 
     value: Value
     origin: str  # "--ack-timeout", "settings.json", "RELIABLE_PUBSUB_ACK_TIMEOUT" or "default"
@@ -124,7 +124,7 @@ def settings_from_document(document: Document) -> dict[str, Resolved]:
 
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    """Warn, in one sentence each, of variables that look like a setting but are none."""
+    """Warn, in one sentence each, of variables that look like a setting but are not."""
     known = [DIRECTORY_VARIABLE, *(setting.variable for setting in SETTINGS)]
     return [
         f"{name}: unknown variable, it has no effect{did_you_mean(name, known)}"

@@ -1,4 +1,4 @@
-"""How often and how long to ask, and what a client asks with. The loop is in `requester.py`."""
+"""How often and how long to retry a request, and its transport. The loop is in `requester.py`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Transport(Protocol):
 
     @property
     def endpoint(self) -> str:
-        """Whose turn it is."""
+        """The endpoint in use."""
 
     def send(self, frames: Sequence[bytes]) -> None:
         """Send a request on a socket that has none in flight."""
@@ -25,7 +25,7 @@ class Transport(Protocol):
         """Wait for the answer; None after `timeout_s`."""
 
     def move_on(self) -> None:
-        """After silence: ask at the next endpoint; one that was asked before may still answer."""
+        """After a timeout: use the next endpoint; earlier ones may still answer."""
 
     def reopen(self) -> None:
         """Discard every request in flight with its socket; open a new one."""

@@ -113,7 +113,7 @@ class ClientSession:
         self.tell(logging.INFO, f"begins session {epoch}")
 
     def joining(self) -> Conversation[None]:
-        """Let this id have a session; one that another process has begun stays as it is.
+        """Begin a session for this id, unless it has one; another process's session stays.
 
         It asks above the epochs of what was forgotten, and never above one in use. What it begins
         is claimed by the next request that needs an epoch, with the same nonce.
@@ -173,7 +173,7 @@ class ClientSession:
     def asking_as_joined(
         self, ask: Callable[P, Conversation[AnyReply]], *args: P.args, **kwargs: P.kwargs
     ) -> Conversation[AnyReply]:
-        """Send a request that needs a session of this id, of whichever epoch.
+        """Send a request that needs a session of this id, of any epoch.
 
         Args:
             ask: sends the request, with these arguments; called again after each HELLO.

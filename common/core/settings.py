@@ -1,4 +1,4 @@
-"""Every setting in one table: default, range, unit and meaning; `resolving` decides what counts."""
+"""Every setting in one table: default, range, unit and meaning; `resolving` picks the value."""
 
 from __future__ import annotations
 
@@ -349,7 +349,7 @@ SETTINGS: Final = tuple(
     for one in msgspec.structs.fields(Settings)
 )
 BY_NAME: Final[Mapping[str, Setting]] = {setting.name: setting for setting in SETTINGS}
-REMOVED: Final[Mapping[str, str]] = {  # what a file is told that has a setting of an older version
+REMOVED: Final[Mapping[str, str]] = {  # settings of older versions, with the error for a file
     "rep_sockets": "this setting was removed, because it has no effect: a proxy holds any number "
     "of requests at once; remove this line",
 }

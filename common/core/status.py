@@ -1,4 +1,4 @@
-"""STATUS and CLIENTS: what a proxy says of itself."""
+"""STATUS and CLIENTS: what a proxy reports about itself."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class StagingStatus(Struct, frozen=True, kw_only=True):
 
 
 class TopicKept(Struct, frozen=True, kw_only=True):
-    """How many bytes of acknowledged messages a topic keeps that has settings of its own."""
+    """How many bytes of acknowledged messages a topic with its own settings keeps."""
 
     topic: str
     history_bytes: int
@@ -188,7 +188,7 @@ class QuotaUse(Struct, frozen=True, kw_only=True):
 
 
 class AccountStatus(Struct, frozen=True, kw_only=True):
-    """What counts for one key, as STATUS shows it."""
+    """What is charged to one key, as STATUS shows it."""
 
     key: str  # its name; keys of one name share their quotas
     uses: tuple[QuotaUse, ...]  # connections and bytes a second: if they are bounded

@@ -25,7 +25,7 @@ class Stage(Request, frozen=True, kw_only=True, tag="STAGE"):
     Answered by STAGE_ACK, COMMIT_ACK (the transaction is over), STAGE_LOST, CONFLICT, FENCED, LIMIT
     or FULL.
 
-    Needs a session of its writer, of whichever epoch: what is staged has no effect, and the tasks
+    Needs a session of its writer, of any epoch: what is staged has no effect, and the tasks
     of a writer may run on many machines. A second copy of a batch changes nothing.
     """
 

@@ -1,4 +1,4 @@
-"""What was found and what is expected, in the words of an error.
+"""Phrases for errors: what was found and what was expected.
 
 `expected` and `facts` read the annotated type that a value is converted to by msgspec, so that a
 range is written once: `Annotated[int, Meta(ge=1, le=9)]` is "a whole number from 1 to 9".

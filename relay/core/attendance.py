@@ -1,4 +1,4 @@
-"""Which connections count for a key that may have so many of them. Pure.
+"""Which connections are counted for a key with a bound on them. Pure.
 
 libzmq names the key of a connection with its first message, so that is when one is counted. It
 counts until it has ended; who is killed gives its place back as who leaves does.
@@ -21,9 +21,9 @@ class Excess(Struct, frozen=True):
     def text(self) -> str:
         """What happened, and what to do."""
         return (
-            f"the key {self.name!r} has {self.most:,} connections, and may have as many "
-            "(connections_max of its entry in rights.yaml); this one is not heard, the others go "
-            "on. Close some, or ask the operator for more (docs/security.md)"
+            f"the key {self.name!r} has {self.most:,} connections, the most that it may have "
+            "(connections_max of its entry in rights.yaml); this one is refused, the others stay. "
+            "Close some, or ask the operator for more (docs/security.md)"
         )
 
 
@@ -37,7 +37,7 @@ class Attendance:
     def excess(
         self, name: str, connection: Hashable, most: int, has_ended: Callable[[Hashable], bool]
     ) -> Excess | None:
-        """Why a connection is not heard; None: it is one of those that the key may have.
+        """Why a connection is refused; None: it is one of those that the key may have.
 
         A connection that was counted stays, also if the bound is lower by now.
         """

@@ -38,7 +38,7 @@ class _Topic:
 
 
 class BatchCache:
-    """Holds at most `bytes_max` of bodies; the oldest seen go first."""
+    """Holds at most `bytes_max` of bodies; drops the oldest first."""
 
     def __init__(self, bytes_max: int = CACHE_BYTES_MAX) -> None:
         self._bytes_max = bytes_max

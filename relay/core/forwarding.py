@@ -101,7 +101,7 @@ class _Reader(Struct, eq=False):
 
 
 def _what_is_asked(request: _Reading) -> bytes:
-    """A request without its sender: who asks the same gets the same answer.
+    """A request without its sender; the same request gets the same answer.
 
     A GET is shared only by subscriptions that the proxy has confirmed; for a HISTORY each key
     counts for itself.
@@ -153,7 +153,7 @@ class _Waiting:
 
 
 class Forwarding:
-    """What is under way through one node; gives actions, does nothing itself."""
+    """What is under way through one node; returns actions, does nothing itself."""
 
     def __init__(self, cache: BatchCache, *, passes_unread: bool = True) -> None:
         """Nothing is under way.
@@ -210,7 +210,7 @@ class Forwarding:
             self._actions.append(ToPeer(envelope, encode(found)))
             return
         key = found or UNSET
-        if request.key != key:  # what a sender says of itself is not believed
+        if request.key != key:  # the key that a sender names is not trusted
             request = replace(request, key=key)
             frames = encode(request)
         if isinstance(request, Take | Fetch) and request.wait_ms:
@@ -273,7 +273,7 @@ class Forwarding:
     def _answer(
         self, envelope: Envelope, request: _Reading, reply: AnyReply, body: bytes | None
     ) -> None:
-        """Answer in the place of the proxy; a cursor that moved is told to it later."""
+        """Answer in the place of the proxy; a cursor that moved is sent to it later."""
         if isinstance(request, Get):
             known = self._readers[request.client, request.topic]
             if request.cursor > known.cursor:
@@ -333,7 +333,7 @@ class Forwarding:
         return isinstance(request, History) or (known is not None and known.is_of(request))
 
     def _learn(self, request: AnyRequest, reply: AnyReply, body: bytes, now_s: float) -> None:
-        """Remember what an answer of the proxy says of a subscription, and its batches."""
+        """Remember what an answer of the proxy says about a subscription, and its batches."""
         if isinstance(reply, MessageBatches) and isinstance(request, Get | History):
             begin = 0
             for header in reply.batches:
@@ -358,7 +358,7 @@ class Forwarding:
     # Time.
 
     def tick(self, now_s: float) -> None:
-        """Forget what was not answered; tell cursors that moved; forget who is silent."""
+        """Forget requests without an answer and silent readers; send cursors that moved."""
         for ticket, flight in list(self._under_way.items()):
             if now_s >= flight.at_s + TIMEOUT_S:
                 del self._under_way[ticket]

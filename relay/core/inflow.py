@@ -133,7 +133,7 @@ class Inflow:
 
 
 def begun_text(episode: Episode, bounds: ConnectionBounds) -> str:
-    """What an operator is told when connections begin to be kept out."""
+    """The warning when connections begin to be kept out."""
     who, closed = "all addresses", episode.closed
     if closed.addresses:
         who = ", ".join(sorted(closed.addresses))
@@ -151,7 +151,7 @@ def begun_text(episode: Episode, bounds: ConnectionBounds) -> str:
 
 
 def over_text(episode: Episode, closed_s: float, now_s: float) -> str:
-    """What an operator is told when none have been kept out for CALM_S."""
+    """The line when none have been kept out for CALM_S."""
     return (
         f"going on: no connections are kept out any more; they were for "
         f"{closed_s - episode.closed_before_s:,.1f} of {now_s - episode.since_s:,.0f} s"

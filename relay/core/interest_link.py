@@ -1,4 +1,4 @@
-"""Interest as a versioned set: said until it is acknowledged, said again when in doubt. Pure.
+"""Interest as a versioned set: sent until it is acknowledged, and again when in doubt. Pure.
 
 The node below (`Wish`) has a set and a version. It says the whole set until the node above has
 that version, and then, three times in a lease, only the digest. The node above (`Links`) keeps the
@@ -34,14 +34,14 @@ from .interest_table import CAP, InterestTable
 from .messages import BelowStatus, Interest, InterestAck, Loop
 from .pattern import Kinds, Pattern, is_simple
 
-RESEND_S: Final = 0.5  # before what was not answered is said again; doubles
+RESEND_S: Final = 0.5  # before an unanswered set is sent again; doubles
 RESEND_S_MAX: Final = 5.0
 LEASE_S: Final = RELAY_LEASE_S
 WANTS_SHOWN: Final = 3  # patterns of one link in a report
 WANT_CHARS: Final = 40  # of each
 _APPLIED_S: Final = 0.01  # what the data socket says takes another way; it needs about so long
 CHANGE_S: Final = 0.01  # between two sets of one link: what changes meanwhile goes with the next
-_REFUSED_S: Final = 30.0  # a refused set is said again after so long: the tree may have changed
+_REFUSED_S: Final = 30.0  # before a refused set is sent again: the tree may have changed
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -192,7 +192,7 @@ class Links:
         """Create it without links.
 
         Args:
-            table: is told what each link wants.
+            table: gets what each link wants.
             node: our name; interest that carries it has gone round.
         """
         self._table = table
@@ -202,7 +202,7 @@ class Links:
         self._boot = boot
         self._lease_s = lease_s
         self._links: dict[bytes, _Link] = {}
-        self._gone: list[bytes] = []  # forgotten, and not told yet
+        self._gone: list[bytes] = []  # forgotten, and not reported yet
         self._steps_left = INTEREST_TURN_STEPS  # of reading; below 0, turns to come pay
         self.below = frozenset({node})  # ourselves, and every relay whose interest came to us
 
@@ -251,7 +251,7 @@ class Links:
         self._steps_left = min(self._steps_left + INTEREST_TURN_STEPS, INTEREST_TURN_STEPS)
 
     def _may_read(self, patterns: tuple[Pattern, ...]) -> bool:
-        """Whether there is time for a set; who is told no, says it again soon (`wanted`)."""
+        """Whether there is time for a set; if not, the link sends it again soon (`wanted`)."""
         return self._steps_left > 0 or all(map(is_simple, patterns))
 
     def _new_set(self, said: Interest, patterns: tuple[Pattern, ...], key: str) -> _Link:
@@ -275,7 +275,7 @@ class Links:
         self.below = frozenset({self._node}.union(*below))
 
     def applied(self, link: bytes, key: str = "") -> frozenset[Pattern]:
-        """The data socket of a link has said its name: give what it is to be sent."""
+        """The data socket of a link has sent its name: return what it is to be sent."""
         known = self._links.get(link)
         if known is None or known.key != key:
             return frozenset()
@@ -283,12 +283,12 @@ class Links:
         return self._table.patterns_of(link)
 
     def misplaced(self, link: bytes) -> None:
-        """Where the data socket of a link is, is not known after all: it is to say so again."""
+        """The data socket of a link is not known after all: it has to send its name again."""
         if link in self._links:
             self._links[link].applied = 0
 
     def expire(self, now_s: float) -> list[bytes]:
-        """Forget the links whose lease is over; give all that were since the last call."""
+        """Forget the links whose lease is over; return all forgotten since the last call."""
         gone = [link for link, known in self._links.items() if known.expires_at_s <= now_s]
         self._forget(gone)
         gone, self._gone = self._gone, []

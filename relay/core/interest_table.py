@@ -1,9 +1,8 @@
-"""Who below wants what, and what to ask for above: one copy of each, in the right order.
+"""Which patterns consumers below want, and which to request above: one copy of each, in order.
 
-The table counts patterns over consumers (the peers right below). What is asked for above is an
-aggregate of them, and changes by additions first and removals last, so that at no moment something
-is missing that was wanted before and still is. If `a` covered `ab` and `a` goes, then `ab` is asked
-for before `a` is given back.
+The table counts patterns over consumers (the peers directly below). The patterns requested above
+are an aggregate of these. Additions are sent before removals, so that nothing is missing in between
+that is still wanted: if `a` covered `ab` and `a` ends, `ab` is requested before `a` is given back.
 """
 
 from __future__ import annotations
@@ -114,7 +113,7 @@ class InterestTable(Generic[_C]):
         # By topic; forgotten at every change.
         self._matching: dict[str, _Matching[_C]] = {}
         self._by_prefix: dict[str, bool] = {}
-        self.above: frozenset[Pattern] = frozenset()  # what is asked for, as last told
+        self.above: frozenset[Pattern] = frozenset()  # what is requested, as last sent
 
     # What the consumers say.
 
@@ -182,7 +181,7 @@ class InterestTable(Generic[_C]):
     # What follows from it.
 
     def changes(self) -> tuple[Change, ...]:
-        """The steps from what was last told above to what is wanted now; then they are told."""
+        """The steps from what was last sent above to what is wanted now, which count as sent."""
         if not self._is_dirty:
             return ()
         self._is_dirty = False

@@ -1,6 +1,6 @@
-"""What two nodes of the tree say to each other about themselves; the wire is docs/protocol.md's.
+"""The messages between two nodes of the tree; docs/protocol.md has their wire form.
 
-A node asks, the node above it answers, as with every request. The whole set is said each time, or
+A node asks, the node above it answers, as with every request. The whole set is sent each time, or
 only its digest, so that a copy, a loss or another order of these messages has no effect.
 """
 
@@ -38,16 +38,16 @@ class InterestAck(Reply, frozen=True, kw_only=True, tag="INTEREST_ACK"):
     """What the node above has of this link."""
 
     version: int  # 0: it knows nothing of the link
-    wanted: bool  # the whole set is to be said again: its digest is another one, or it is unknown
+    wanted: bool  # the whole set is to be sent again: it is unknown, or its digest differs
     applied: int  # the version by which data is sent; 0: the data socket is not known yet
-    lease_s: float  # without a word for so long, the link is forgotten
+    lease_s: float  # after this long without a message, the link is forgotten
     push_endpoint: str  # where the data socket connects
     is_full: bool = False  # the set is above the cap: everything is sent
     unknown_kinds: tuple[str, ...] = ()  # kinds not known here: everything is sent
 
 
 class Loop(Refusal, frozen=True, kw_only=True, tag="LOOP"):
-    """The node above is itself below: data would go round for ever. Nothing was changed."""
+    """The node above is itself below: data would circulate for ever. Nothing was changed."""
 
 
 class Node(Request, frozen=True, kw_only=True, tag="NODE"):

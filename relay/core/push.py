@@ -37,7 +37,7 @@ FIRST_BYTES: Final = frozenset(bytes([one]) for one in (*range(0x20, 0x7F), *ran
 
 
 class Pushed(Struct, frozen=True, kw_only=True, tag="BATCH", tag_field="push"):
-    """One durable batch. Without a body frame its place is told, and it is to be fetched."""
+    """One durable batch. Without a body frame it is only announced, and has to be fetched."""
 
     boot: str  # start of the proxy
     log: str  # log id of the topic

@@ -207,7 +207,7 @@ class Authority:
         return frozenset(k for k in keys if self._clients.get(k) != other._clients.get(k))
 
     def asker(self, key: str, request: Request) -> str:
-        """The key that a request is of: a relay is believed, another key speaks for itself."""
+        """The key that a request is of: that named by a relay, else that of the connection."""
         return key if request.key is UNSET or not self._permit(key).is_relay else request.key
 
     def name_of(self, key: str, request: Request) -> str:
@@ -222,7 +222,7 @@ class Authority:
         return {one.name: one for one in self._clients.values()}
 
     def charged(self, key: str, request: Request) -> Client | None:
-        """The client for whose key a request counts; what a relay passes on: for that of its asker.
+        """The client to whose key a request is charged; through a relay, that of its asker.
 
         None: the key is not known.
         """
@@ -235,7 +235,7 @@ class Authority:
 
         Args:
             key: of the connection that it came on.
-            more: what it needs beside what `NEEDS` says.
+            more: what it needs besides `NEEDS`.
         """
         if not self.has_rights:
             return None

@@ -28,7 +28,7 @@ EdgeKind = Literal["put", "push", "pull"]
 
 
 class Look(Struct, frozen=True):
-    """What was told at one moment."""
+    """What the nodes reported at one moment."""
 
     at_s: float
     nodes: Mapping[str, NodeReport]  # by the endpoint that was asked
@@ -77,7 +77,7 @@ def tree_of(now: Look, earlier: Look | None = None) -> Tree:
     """Draw up the tree.
 
     Args:
-        earlier: an earlier look, for the rates; without it none are told.
+        earlier: an earlier look, for the rates; without it there are none.
     """
     return _Drawn(now, earlier).tree()
 
@@ -182,7 +182,7 @@ class _Drawn:
     # The right side.
 
     def _is_root(self, report: NodeReport) -> bool:
-        """Whether no node that was asked stands above it."""
+        """Whether no node that was asked is above it."""
         return report.node != self._top and not any(
             one.client == report.node for other in self._nodes.values() for one in other.below
         )
