@@ -107,7 +107,7 @@ def main(
 
 
 def _report(client: str, put: Mapping[str, int], offers: OfferCounts) -> None:
-    """Say what was put, and what of it was lost."""
+    """Report what was put, and what of it was lost."""
     if offers.unwanted or offers.dropped:
         complain(
             f"warning [QOS]: of what was put at QoS 0, {offers.unwanted:,} messages had no "

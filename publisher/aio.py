@@ -217,7 +217,7 @@ class Publisher(AioClient[PublisherEngine]):
         every_s: EveryS = EVERY_S,
         timeout_s: Seconds | None = None,
     ) -> AioInterests:
-        """Iterate over who wants what, by `async for`; see the blocking client."""
+        """Iterate over subscriptions and their changes, by `async for`; see the blocking client."""
         clock = self._opened.asker.clock
         watch = InterestWatch(topics, every_s=every_s, timeout_s=timeout_s, now_s=clock.now_s)
         return AioInterests(watch, self._look_at_interests)

@@ -302,22 +302,22 @@ class Publisher(BlockingClient[PublisherEngine]):
         every_s: EveryS = EVERY_S,
         timeout_s: Seconds | None = None,
     ) -> Interests:
-        """Iterate over who wants what: first what is there, then each change of it.
+        """Iterate over subscriptions: first those that exist, then each change of them.
 
-        The proxy is asked every `every_s`. What begins and ends between two looks is not seen; all
-        else is, also across restarts of the proxy. Nor is it known which messages a subscriber's
-        `where` lets through, or what is only pushed to, without a subscription (see `interest`).
+        The proxy is asked every `every_s`. What begins and ends between two looks is missed; all
+        else is seen, also across restarts of the proxy. Not shown are the messages that a
+        subscriber's `where` lets through, and pushes without a subscription (see `interest`).
 
         Args:
             topics: a topic, or a pattern; subscriptions by patterns that may share a topic with
-                it are included. The topics that they match now are there for themselves, too.
-            timeout_s: end after this long without a change; 0 ends after what is there now, None
-                waits forever.
+                it are included. The topics that they match now are listed as well.
+            timeout_s: end after this long without a change; 0 ends after those that exist now,
+                None waits forever.
 
         Raises:
             InvalidNameError, InvalidPatternError.
             DeniedError: the key may put to none of these topics; only those are shown.
-            InDoubtError: no answer. The next `next` goes on where it was.
+            InDoubtError: no answer. The next `next` continues.
         """
         clock = self._opened.asker.clock
         watch = InterestWatch(topics, every_s=every_s, timeout_s=timeout_s, now_s=clock.now_s)

@@ -267,7 +267,7 @@ class StreamSender:
                 error.add_note(self._left_in_words())
 
     def _left_in_words(self) -> str:
-        """What became of the messages that were put and are not stored."""
+        """The fate of the messages that were put and are not stored."""
         first, *others = self._left
         is_kept = isinstance(first.error, InDoubtError) and first.error.kept
         counts: dict[str, int] = {}

@@ -135,7 +135,7 @@ def _tell_lower_qos(topic: str, publisher: str, qos: int) -> None:
 
 
 def _tell_pushes(subscriber: Subscriber, steps: Sequence[SubscriberStep]) -> None:
-    """What became of the pushes of each topic or pattern that was pushed to the end."""
+    """Report the counts of pushes, for each topic or pattern that was pushed to the end."""
     for step in {step.topics: step for step in steps}.values():
         if subscriber.is_pushed(step.topics):
             counts = subscriber.push_counts(step.topics)
@@ -156,7 +156,7 @@ def _run(
     quiet: bool,
     where: str,
 ) -> None:
-    """Do what is left of a plan, and say so."""
+    """Do what is left of a plan, and report it."""
     name = subscriber.client
     file = (
         Shown(click.echo, mark.output_bytes)

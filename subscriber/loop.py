@@ -32,7 +32,7 @@ class Loop:
         self.is_turn = handles
         self.handled = -1 if handles else None  # mark of the message that was processed last
         self.messages: list[Message] = []
-        self.marks: Marks = [0]  # where the messages are no run
+        self.marks: Marks = [0]  # where the messages are not a run
         self.slot = 0
         self.first = 0
         self.is_run = False
@@ -138,12 +138,12 @@ class Loop:
             holder.kept = {}
 
     def pass_over(self) -> None:
-        """The message that was taken last is none for the program, so it is processed."""
+        """The message that was taken last is not for the program, so it is processed."""
         if self.handled is not None:
             self.note_handled()
 
     def _has_in_hand(self) -> Subscription | Membership | None:
-        """Whose message the program has in hand."""
+        """The holder of the message that the program has in hand."""
         holder = self._holder
         return holder.current if isinstance(holder, PatternSubscription) else holder
 

@@ -1,7 +1,7 @@
-"""A feed of subscriptions: what the proxy says, page by page, as changes. Pure.
+"""A feed of subscriptions: the pages of the proxy's reports, as changes. Pure.
 
-The proxy is asked again and again; while nothing changes, that is one small request. What was told
-is kept here, so a change is found whatever happened between two looks, a restart of the proxy too.
+The proxy is polled; while nothing changes, that is one small request. The last report is kept here,
+so a change is found whatever happened between two looks, also a restart of the proxy.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class _Told(Struct, frozen=True):
 
 
 class InterestWatch:
-    """One feed: what it was told, and which changes are to be taken from it."""
+    """One feed: the last report, and the changes that were not taken from it yet."""
 
     def __init__(
         self,

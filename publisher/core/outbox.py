@@ -67,7 +67,7 @@ class Numbered(Struct, frozen=True):
     count: int
     crc: int
     body: bytes
-    # Of `Pending`, if that is this batch alone: then it is stored with it.
+    # That of `Pending`, if this batch is all of it and is stored in its place.
     note_before: bytes | None = msgspec.field(default=None, name="plan_before")
 
     @property
@@ -79,9 +79,9 @@ class Numbered(Struct, frozen=True):
 class Pending(Struct, frozen=True):
     """A put that is numbered, and not known to be stored: batches with one fate."""
 
-    number: int  # of the transaction; 0: it is none, but one batch
+    number: int  # of the transaction; 0: it is a single batch
     batches: tuple[Numbered, ...]  # those of one topic follow one another
-    # The note that counts again if the put is dropped.
+    # The note that is restored if the put is dropped.
     note_before: bytes | None = msgspec.field(default=None, name="plan_before")
 
 
@@ -109,7 +109,7 @@ class Outbox:
         self._told: dict[str, int] = {}  # the proxy's last sequence, for topics that were asked
         # Topics whose stored numbering was not compared yet: it may be older than what was sent.
         self._unmet = {*self.topics, TRANSACTIONS}
-        self._goes_on = self.note is not None  # the run that left it, from that note
+        self._goes_on = self.note is not None  # the run that wrote the note may continue from it
         self._repeats = decode(stored[_REPEATS], type=Repeats) if _REPEATS in stored else Repeats()
 
     def reload(self, stored: Mapping[str, bytes]) -> None:
@@ -152,9 +152,9 @@ class Outbox:
         """Number the next put; write the returned changes before the first send.
 
         Args:
-            note: what the caller is to find in the state from now on. After a crash it makes the
-                messages that follow its last note again, and they get their old numbers.
-            number: of the transaction, by `next_transaction`; 0: it is one batch.
+            note: stored with the numbers, for the caller. After a crash it puts the messages after
+                its last note again, and they get their old numbers.
+            number: of the transaction, by `next_transaction`; 0: it is a single batch.
         """
         assert self.pending is None, "one at a time"
         is_new = number > (self.transactions or 0)
@@ -192,7 +192,7 @@ class Outbox:
         return {_NOTE: note}
 
     def begin_run(self, note: bytes) -> Changes:
-        """Begin a run: its messages are new, whatever an earlier run has forgotten."""
+        """Begin a run: its messages are new, so it repeats no numbers of an earlier run."""
         self._goes_on = False
         return {**self._set_repeats(_NO_REPEATS), **self.write_note(note)}
 
@@ -260,7 +260,7 @@ class Outbox:
     # Comparing with the proxy.
 
     def meet_transactions(self, last: int) -> Changes:
-        """Compare our numbering of transactions with the last that the proxy knows of us."""
+        """Compare our numbering of transactions with the last one that the proxy knows."""
         ours = self.transactions
         changes: Changes = {}
         if ours is not None and last > ours and self._may_repeat(TRANSACTIONS):

@@ -1,4 +1,4 @@
-"""Puts at QoS 0: each is sent once to the ingress of the proxy, if someone listens. Pure.
+"""Puts at QoS 0: each is sent once to the ingress of the proxy, if it has a listener. Pure.
 
 A message without a listener is dropped here, before the network; one without room on the link is
 dropped too, and the receipt says so. Nothing is sent twice.

@@ -35,7 +35,7 @@ class Receipt(Struct, frozen=True):
     duplicate: bool  # whether an earlier attempt had stored them
     qos: QoS = 2
     fate: Fate = "stored"
-    delivery: Delivery | None = None  # who has acknowledged it, if the put waited for that
+    delivery: Delivery | None = None  # which subscribers acknowledged it, if the put waited for it
 
     @property
     def message_id(self) -> str:

@@ -44,7 +44,7 @@ class GroupRequests:
         Args:
             now_s: the monotonic clock.
             on_log_changed: what to do if the log is not the one of the messages that were held; a
-                group goes on at its own place, with `rewind` and with `adopt`.
+                group continues at its own place, with `rewind` and with `adopt`.
             ended: told that the group of a topic is no more.
         """
         self._session = session
@@ -155,7 +155,7 @@ class GroupRequests:
             wait_s = wait_ms / 1000 if isinstance(wait_ms, int) else 0.0
             reply, body = yield from session.requester.asking(request, wait_s=wait_s)
             if isinstance(reply, NotSub | Stale | LogChanged) or session.is_forgotten(reply):
-                # Its outcomes are told in vain; `joined` drops them.
+                # Its outcomes are sent in vain; `joined` drops them.
                 member.generation = None
                 continue
             if isinstance(reply, Taken | Settled) and reply.boot != member.boot:
@@ -179,6 +179,6 @@ class GroupRequests:
         return member.epoch != self._session.inbox.epoch
 
     def _join_again(self, member: Membership) -> Conversation[None]:
-        """Be confirmed by the proxy; what was on its way is told in vain."""
+        """Be confirmed by the proxy; what was on its way was sent in vain."""
         member.generation = None
         yield from self.join(member, is_new=False)

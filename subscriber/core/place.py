@@ -40,7 +40,7 @@ class Run(Struct, frozen=True, array_like=True):
     def taken(self, mark: int, count: int) -> int | None:
         """How many of `count` messages were taken; None: the mark is of another run, or damaged.
 
-        `count` + 1 if the loop has gone on to another topic: then it has processed the last one.
+        `count` + 1 if the loop has reached another topic: then it has processed the last one.
         """
         taken = mark & 0xFFFFFFFF
         is_ours = mark >> 32 == self.number and taken <= (self.total or count)
@@ -54,13 +54,13 @@ class Run(Struct, frozen=True, array_like=True):
 class Place(Struct, frozen=True):
     """The position of a subscriber in one topic."""
 
-    log: str  # log id: which log the offsets speak of
+    log: str  # log id: the log that the offsets refer to
     cursor: int  # the next offset not processed
     witness_ns: int | None = None  # timestamp of the batch that holds offset cursor - 1
     # Delivered and not processed: (end, count): messages from the cursor to `end`, `count` times.
     in_hand: tuple[tuple[int, int], ...] = ()
     terms: Terms = Terms()  # of the subscription
-    max_deliveries: int | None = None  # after so many a message becomes a dead letter; None: never
+    max_deliveries: int | None = None  # after these a message becomes a dead letter; None: never
     giving_up: str = ""  # reason to reject the message at the cursor; "": none
     shown: int = 0  # messages below it were delivered before this place was chosen
     asks: bool = False  # a SUB with another start is pending; the proxy may have moved

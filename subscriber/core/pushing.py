@@ -26,7 +26,7 @@ class PushLink(Protocol):
 
     @property
     def is_refused(self) -> bool:
-        """Whether the node above refuses what is wanted; it is asked again by and by."""
+        """Whether the node above refuses what is wanted; it is asked again later."""
 
     def want(self, patterns: frozenset[Pattern]) -> None:
         """Want these topics."""
@@ -63,7 +63,7 @@ class Pushing:
         self._timing = timing
         self._now_s = now_s
         self._link: PushLink | None = None
-        self._topics: dict[str, Subscription] = {}  # that are pushed by themselves
+        self._topics: dict[str, Subscription] = {}  # pushed as single topics
 
     def __contains__(self, topic: Topics) -> bool:
         """Whether a topic or a pattern is pushed."""

@@ -111,7 +111,7 @@ class QoS0Queue:
             self._pass(headers[-1].base + headers[-1].count)
 
     def emptied(self) -> None:
-        """The ring has no more."""
+        """The ring has no more messages."""
         self.is_missing = False
 
     def _pass(self, place: int) -> None:

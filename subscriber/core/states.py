@@ -1,14 +1,14 @@
 """The states of a subscription, and the events that each allows. Pure.
 
-A subscription has two parties, and one state for each of them, as a connection of h11 has one for
-the client and one for the server.
+A subscription has two states, one towards the proxy and one towards the program, as a connection of
+h11 has one for the client and one for the server.
 
 Towards the proxy it is
 
 - NONE: there is no place, so nothing can be resumed;
-- UNCONFIRMED: there is a place, but the running proxy has not confirmed it. It is new, or
-  has restarted, or began another session: the next request sends SUB first, with our place as
-  evidence (rules R13, R14);
+- UNCONFIRMED: there is a place, but the running proxy has not confirmed it: the proxy is new, or
+  has restarted, or this client began another session. The next request sends SUB first, with our
+  place as evidence (rules R13, R14);
 - CONFIRMED: generation and boot are known, and requests can name them. Only now can messages
   be fetched, so entering or leaving this state drops the fetched messages that were not delivered.
 
@@ -16,19 +16,19 @@ Towards the program it is
 
 - IDLE: no message is in hand;
 - IN_HAND: it has messages, up to the last one of the last `get`. Its next call settles them;
-- IN_RUN: a loop takes messages one by one. Each that it comes back for settles the one before,
-  which costs a mark in the state and no write (`Run`). The next call of any other kind ends the
-  run: what was not taken is fetched, and the last one that was taken is in hand;
-- LOSS_TOLD: `get` raised LostError. The next call skips the lost messages, not earlier: a process
-  that dies before its program has seen the error must report it again;
+- IN_RUN: a loop takes messages one by one. Taking one settles the one before, which costs a mark in
+  the state and no write (`Run`). The next call of any other kind ends the run: messages that were
+  not taken count as fetched, and the last one that was taken is in hand;
+- LOSS_TOLD: `get` raised LostError. The lost messages are skipped at the next call, not earlier: a
+  process that dies before its program has seen the error must report it again;
 - LETTER: a message is rejected, and the reply to its dead letter is in doubt. The same letter is
   sent until it is stored or refused; nothing else happens meanwhile. Later messages of the same
   `get` stay in hand.
 
 The tables below say which events each state allows; any other is a programming error. Both states
-are in memory only. A new process, and the call after one that was interrupted by a foreign
-exception (decision 0024), start from the state on disk: UNCONFIRMED if it has a place, else NONE,
-and IDLE. Messages in hand are then redelivered, marked, because the place counts deliveries.
+are in memory only. A new process starts from the state on disk: UNCONFIRMED if it has a place, else
+NONE, and IDLE. So does the call after one that another package's exception interrupted (decision
+0024). Messages in hand are then redelivered, marked, because the place counts deliveries.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Event(Enum):
     CONFIRM = auto()  # SUB_ACK
     FORGET = auto()  # STALE, NOT_SUB or LOG_CHANGED; or another session has begun
     END = auto()  # UNSUB_ACK, the end of a clean session, or a SUB that replaces the place
-    STAND = auto()  # there is a place: SUB_ACK names it, or such a SUB was refused
+    STAND = auto()  # there is a place: from SUB_ACK, or kept after a refused SUB
     # At the program.
     HAND_OVER = auto()  # `get` returns messages
     BEGIN_RUN = auto()  # a loop is about to take messages
@@ -108,14 +108,14 @@ TO_PROGRAM: Final = {
         Event.DROP: ToProgram.IDLE,
     },
     ToProgram.IN_RUN: {
-        Event.END_RUN: ToProgram.IDLE,  # and IN_HAND, if a message was taken
+        Event.END_RUN: ToProgram.IDLE,  # then IN_HAND, if a message was taken
     },
     ToProgram.LOSS_TOLD: {
         Event.SETTLE: ToProgram.IDLE,
         Event.DROP: ToProgram.IDLE,
     },
     ToProgram.LETTER: {
-        Event.LETTER_STORED: ToProgram.IDLE,  # and IN_HAND again, if something still is
+        Event.LETTER_STORED: ToProgram.IDLE,  # then IN_HAND, if later messages still are
         Event.LETTER_REFUSED: ToProgram.IDLE,
         Event.DROP: ToProgram.IDLE,
     },

@@ -80,7 +80,7 @@ class SubscribeCall(Struct, frozen=True):
         return None
 
     def _of_topic(self, topic: str) -> Asked:
-        """A clean session begins with new messages, if nothing else is said."""
+        """A clean session begins with new messages, unless a start is given."""
         start = self.start
         if self.replay and (start is None or start in (Now, LastReceived)):
             raise UsageError(

@@ -34,8 +34,8 @@ class Confirmation(Struct):
     """What the running proxy knows of a subscription."""
 
     generation: int
-    boot: str  # which start of the proxy
-    told: int  # the cursor that it knows
+    boot: str  # of the proxy that confirmed it
+    told: int  # the cursor that the proxy knows
 
 
 class Letter(NamedTuple):
@@ -123,10 +123,10 @@ class Subscription:
     # The proxy.
 
     def is_to_be_told(self, *, ahead: bool) -> bool:
-        """Whether the running proxy has an older cursor than this client.
+        """Whether the running proxy knows only an older cursor than that of this client.
 
         Args:
-            ahead: also if it has sent messages that were not delivered.
+            ahead: also if the proxy has sent messages that were not delivered.
         """
         if self.confirmation is None:
             return False
@@ -200,7 +200,7 @@ class Subscription:
 
     @property
     def run_slot(self) -> int | None:
-        """Where the mark of the run is that the stored row is in."""
+        """The slot of the mark of the run in the stored row; None: it has no run."""
         run = self.saved.run
         return None if run is None else run.slot
 
@@ -221,7 +221,7 @@ class Subscription:
         return run
 
     def end_run(self, messages: list[Message]) -> None:
-        """Settle the messages that a loop took, but the last; that one is in hand.
+        """Settle the messages that a loop took, except the last, which is in hand.
 
         Args:
             messages: all of the run.
@@ -237,7 +237,7 @@ class Subscription:
             self.happened(Event.HAND_OVER, in_hand=messages[taken - 1])
 
     def settle(self) -> None:
-        """The program called again: messages in hand are processed, reported losses skipped.
+        """The program has called again: count messages in hand as processed, skip reported losses.
 
         Those in hand are dropped if a rejection of one failed, or the place was given up.
         """
@@ -251,7 +251,7 @@ class Subscription:
         elif lost_end is not None:
             self.place = self.place.moved(lost_end, None)
         while self.fetched and self.fetched[0].offset < self.place.cursor:
-            self.fetched.popleft()  # in hand of one pattern, fetched by another
+            self.fetched.popleft()  # in hand through one pattern, fetched through another
 
     def gives_up(self, message: Message, body: bytes) -> None:
         """A dead letter of this message will be sent; earlier messages are processed."""
