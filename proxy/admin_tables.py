@@ -12,8 +12,6 @@ from rich.text import Text
 from reliable_pubsub.common.core.names import GROUP_PREFIX
 from reliable_pubsub.common.core.status import ClientStatus, SubscriptionStatus, TopicStatus
 
-from .core.leases import LEASES_TO_EXPIRY
-
 
 def view(topics: Sequence[TopicStatus], clients: Sequence[ClientStatus]) -> Group:
     """The tables of `admin list`."""
@@ -89,11 +87,8 @@ def _subscriptions(topic: TopicStatus) -> int:
 
 
 def _lease_left(one: SubscriptionStatus) -> str:
-    """Seconds until a subscription expires unless it is heard; "": it has no lease."""
-    if not one.terms.lease_ms or one.state == "expired":
-        return ""
-    left_s = LEASES_TO_EXPIRY * one.terms.lease_ms / 1000 - one.silent_s
-    return f"{max(left_s, 0):.0f} s"
+    left_s = one.lease_left_s
+    return "" if left_s is None else f"{left_s:.0f} s"
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table | Text:

@@ -52,9 +52,7 @@ _HELD: Final = (
     "another program reads the store of the proxy without end (a sqlite3 shell, a backup), so "
     "its log cannot be emptied; end that program, and the proxy continues"
 )
-_LOCKED: Final = (
-    "another program writes to the store of the proxy; end it, and the proxy continues"
-)
+_LOCKED: Final = "another program writes to the store of the proxy; end it, and the proxy continues"
 _ZEROS: Final = bytes(64 * 1024)
 _FULL: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE})
 

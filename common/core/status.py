@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -12,6 +12,7 @@ from .rights import Quota
 
 SubscriptionState = Literal["active", "suspended", "expired"]
 EntranceBound = Literal["connections_max", "connections_per_s_max"]
+LEASES_TO_EXPIRY: Final = 2  # of silence, after which a subscription expires (rule R17)
 
 
 class SubscriptionStatus(Struct, frozen=True, kw_only=True):
@@ -26,6 +27,13 @@ class SubscriptionStatus(Struct, frozen=True, kw_only=True):
     lag_messages: int
     lag_s: float  # age of the oldest message not yet acknowledged; 0 if there is none
     lost: int | UnsetType = UNSET  # QoS 0 messages that it read too late; unset: none
+
+    @property
+    def lease_left_s(self) -> float | None:
+        """Seconds until it expires unless its subscriber is heard; None: it has no lease."""
+        if not self.terms.lease_ms or self.state == "expired":
+            return None
+        return max(LEASES_TO_EXPIRY * self.terms.lease_ms / 1000 - self.silent_s, 0.0)
 
 
 class GroupStatus(Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from reliable_pubsub.relay.core.messages import NodeReport
 from reliable_pubsub.relay.core.tree import Look
 
 from .rates import Rates, counter_of_publisher, counter_of_reader, counter_of_topic
-from .reasons import Reason, lease_left_s, reason_of_group, reason_of_subscription
+from .reasons import Reason, reason_of_group, reason_of_subscription
 
 PAGE_ROWS_MAX: Final = 200
 SLOW_ROWS_MAX: Final = 100
@@ -295,7 +295,7 @@ class Board:
             lag_messages=one.lag_messages,
             lag_s=one.lag_s,
             rate_per_s=rate,
-            lease_left_s=lease_left_s(one),
+            lease_left_s=one.lease_left_s,
             via=self._via.get(one.subscriber, ""),
             reason=reason_of_subscription(one, rate, put_rate),
         )

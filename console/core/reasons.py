@@ -11,7 +11,6 @@ from reliable_pubsub.common.core.wording import counted
 
 SLOW_LAG_S: Final = 1.0  # what waits for less is on its way
 SILENT_S: Final = 10.0  # a client that waits for messages asks more often
-LEASES_TO_EXPIRY: Final = 2
 
 Kind = Literal["silent", "stuck", "too slow", "catching up", "unmanned", "expired", "new"]
 
@@ -21,13 +20,6 @@ class Reason(Struct, frozen=True):
 
     kind: Kind
     text: str
-
-
-def lease_left_s(one: SubscriptionStatus) -> float | None:
-    """Seconds until a subscription expires unless it is heard; None: it has no lease."""
-    if not one.terms.lease_ms or one.state == "expired":
-        return None
-    return max(LEASES_TO_EXPIRY * one.terms.lease_ms / 1000 - one.silent_s, 0.0)
 
 
 def reason_of_subscription(
@@ -47,7 +39,7 @@ def reason_of_subscription(
     if not one.lag_messages or one.lag_s < SLOW_LAG_S or not one.terms.qos:
         return None
     if one.silent_s >= SILENT_S:
-        left_s = lease_left_s(one)
+        left_s = one.lease_left_s
         then = (
             f"Its lease ends in {duration(left_s)}."
             if left_s is not None

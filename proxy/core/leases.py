@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from reliable_pubsub.common.core.pattern import Pattern
-from reliable_pubsub.common.core.status import SubscriptionState
+from reliable_pubsub.common.core.status import LEASES_TO_EXPIRY, SubscriptionState
 
 from .lower_bounds import LowerBounds
 from .records import Expired, PatternEnded
@@ -22,8 +22,6 @@ from .subscriptions import Subscription
 
 if TYPE_CHECKING:
     from .state import State
-
-LEASES_TO_EXPIRY: Final = 2
 
 
 class Leases:

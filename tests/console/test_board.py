@@ -17,7 +17,6 @@ from reliable_pubsub.common.core.status import (
 from reliable_pubsub.console.core.board import Board, Order
 from reliable_pubsub.console.core.reasons import (
     duration,
-    lease_left_s,
     reason_of_group,
     reason_of_subscription,
 )
@@ -148,8 +147,8 @@ class TestAReader:
     def test_has_what_is_left_of_two_leases(self) -> None:
         one = a_subscription(terms=Terms(lease_ms=30_000), silent_s=10.0)
 
-        assert lease_left_s(one) == 50.0
-        assert lease_left_s(a_subscription()) is None
+        assert one.lease_left_s == 50.0
+        assert a_subscription().lease_left_s is None
 
     def test_that_waits_longest_comes_first_and_one_that_expired_last(self) -> None:
         readers = (
