@@ -209,7 +209,7 @@ class StateFile:
 
     @property
     def marks(self) -> Marks:
-        """The marks, in a file beside the values.
+        """The marks, in a file next to that of the values.
 
         Raises:
             StorageFailedError: the file cannot be made.

@@ -1,4 +1,4 @@
-"""What the page asks of the proxy beside its looks: messages, letters, actions. Blocking.
+"""What the page requests besides its polling: messages, dead letters, actions. Blocking.
 
 Each sort of call has its own client, and calls of that sort wait for each other.
 """

@@ -43,7 +43,7 @@ class Guard:
 
         Args:
             token: of this start, random.
-            host: on which it listens; it may be named beside addresses and `localhost`.
+            host: on which it listens; it may be named besides addresses and `localhost`.
         """
         self._app = app
         self._token = token

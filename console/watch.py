@@ -1,4 +1,4 @@
-"""Looks at the proxy again and again, once for all browsers, while one of them is open."""
+"""Polls the proxy, once for all browsers, while one of them is open."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from .core.board import Board
 
 PAUSE_S: Final = 2.0  # between two looks, at least
 SHARE_MAX: Final = 0.1  # of the time is spent looking, at most
-FAULT: Final = "the console looks no more, by a fault of its own: see what it wrote; start it again"
-IDLE_S: Final = 10.0  # no browser has asked for so long: no looks
+FAULT: Final = "the console has stopped polling because of a bug: see its output; start it again"
+IDLE_S: Final = 10.0  # without a request of a browser, after which polling stops
 
 
 class Seen(Struct, frozen=True):

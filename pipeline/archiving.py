@@ -73,7 +73,7 @@ class Archiving(Struct, frozen=True, kw_only=True):
         """Archive what is stored now.
 
         Args:
-            advance: told how many messages are archived, and of which topic the last ones are.
+            advance: called with the number of archived messages, and the topic of the last ones.
 
         Returns:
             How many messages.
@@ -135,7 +135,7 @@ class Archiving(Struct, frozen=True, kw_only=True):
         ]
 
     def merge(self, rows_max: int) -> int:
-        """Make one file of neighbours, and remove files that no reader needs any more.
+        """Make one file of neighbours, and remove files that no reader needs.
 
         Returns:
             How many files there are less.
@@ -172,7 +172,7 @@ def _logs(extents: Mapping[str, TopicExtent]) -> set[tuple[str, str]]:
     help="The archive, a Delta table: a folder that all machines see, or s3://BUCKET/PREFIX.",
 )
 @click.option(
-    "--available-now", is_flag=True, help="End when what is stored now is archived; else go on."
+    "--available-now", is_flag=True, help="End when what is stored now is archived; else continue."
 )
 @click.option(
     "--rows-per-file",

@@ -121,7 +121,7 @@ def judge_log(
     Args:
         now: topics of the proxy; none if it is not asked.
         files: those of an archive that hold what is wanted.
-        advance: told how many messages are through.
+        advance: called with the number of messages that are through.
 
     Raises:
         DamagedError: an archived file is not what the table says.

@@ -146,7 +146,7 @@ def run_once(
 
 
 class Streaming(Struct, frozen=True, kw_only=True):
-    """How a query goes on."""
+    """How a query continues."""
 
     checkpoint: Path
     every_s: float | None  # None: end with what is stored now
@@ -182,7 +182,7 @@ def claim(checkpoint: Path, query: Query) -> None:
 
 
 def start_stream(spark: SparkSession, query: Query, how: Streaming) -> StreamingQuery:
-    """Start the query; it goes on where its checkpoint ends.
+    """Start the query; it continues where its checkpoint ends.
 
     Raises:
         UsageError: Spark refuses it, as one that goes on.

@@ -32,7 +32,7 @@ exec {java} "$@"
 
 
 def java_home(environment: Mapping[str, str]) -> Path | None:
-    """What JAVA_HOME has to be; None if Spark finds a working Java by itself.
+    """What JAVA_HOME has to be; None if Spark finds a working Java without it.
 
     Raises:
         ConfigurationError: there is none.

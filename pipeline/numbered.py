@@ -48,7 +48,7 @@ class Record(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """What became of a source of records."""
+    """The outcome for a source of records."""
 
     source: str
     stored_before: int
@@ -82,7 +82,7 @@ def put_numbered(
         batches: of all records, from the first on, the same at every run, however they are cut;
             there may be more than last time.
         source: what they come from, for errors.
-        before_put: told how many messages go next; it may wait.
+        before_put: called with the number of messages that go next; it may wait.
 
     Raises:
         ConflictError: the last record that is stored is another one, or is not there any more.
@@ -115,7 +115,7 @@ def check_last(
     last: Record | None,
     source: str,
 ) -> None:
-    """Hold the last record that was put against the message that became of it."""
+    """Compare the last record that was put with the message that is stored of it."""
     offset = publisher.outbox.topics[topic].offset
     what = f"{source}: {done} records of it are in topic {topic!r} (publisher {publisher.client})"
     if last is None:

@@ -1,4 +1,4 @@
-"""What a task does: read a range of offsets, all of it, and give it as Arrow batches.
+"""What a task does: read a range of offsets, all of it, and return it as Arrow batches.
 
 Stateless: a retry, a speculative copy or a replay reads the same messages again, and no one is
 disturbed. A range that is not complete is never silent.

@@ -85,7 +85,7 @@ class TopicRounds:
 
     @property
     def outcome(self) -> Outcome:
-        """What became of it."""
+        """Its outcome."""
         return Outcome(self.work.source, self.before, self.done - self.before)
 
 
@@ -95,7 +95,7 @@ def replay_side_by_side(
     """Put what is not stored yet of several topics, round by round.
 
     Args:
-        on_put: told how many messages are put, and on which topic.
+        on_put: called with the number of messages that are put, and their topic.
 
     Raises:
         As `stage_part`, `stored_of` and `TopicRounds.commit`.

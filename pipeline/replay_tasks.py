@@ -182,7 +182,7 @@ def replay_topic(work: ReplayTopic, on_put: Callable[[int], None] = unheard) -> 
     """In a task: put what of a range is not stored yet.
 
     Args:
-        on_put: told how many messages go next.
+        on_put: called with the number of messages that go next.
 
     Raises:
         As `ReplayTopic.batches` and `put_numbered`.

@@ -1,4 +1,4 @@
-"""A Spark session: the user's own where one is said, else one that needs nothing but pip.
+"""A Spark session: the user's own where one is configured, else one that needs only pip.
 
 Settings come, the first wins, from the call, from spark-submit, `spark-defaults.conf` and
 `PYSPARK_SUBMIT_ARGS`, and from us (`core/spark_settings.py`).

@@ -50,7 +50,7 @@ class Tasks(Protocol):
 
         Args:
             act: a function of a module; its return annotation says what it gives.
-            on_done: told how many more are done.
+            on_done: called with the number of those that are newly done.
         """
 
     def round_size(self) -> int:
@@ -268,7 +268,7 @@ class _ConnectJobs:
         return self._advance
 
     def cores(self) -> int:
-        """As many as Spark cuts a table into by itself."""
+        """As many as Spark cuts a table into by default."""
         return self._spark.range(0, 1 << 20).mapInArrow(_one_row, "n bigint").count()
 
 

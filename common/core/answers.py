@@ -1,4 +1,4 @@
-"""Every answer: frozen values with units and ranges beside the fields.
+"""Every answer: frozen values, with units and ranges next to the fields.
 
 The wire form (docs/protocol.md) is a msgpack map; the tag `answer` names the type. An answer may
 carry fields that this client does not know yet.

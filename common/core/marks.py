@@ -1,4 +1,4 @@
-"""Marks: numbers beside the rows of a client's state, which cost no write. Pure.
+"""Marks: numbers next to the rows of a client's state, set without a write. Pure.
 
 Setting one survives `kill -9` of the process. After power loss a mark may have any value that it
 ever had, so a row says which values are of that row.

@@ -1,4 +1,4 @@
-"""Every request: frozen values with units and ranges beside the fields.
+"""Every request: frozen values, with units and ranges next to the fields.
 
 Requests of these features are in files of their own, with their answers: transactions, groups,
 patterns, QoS 0, interests, status, actions of operators.

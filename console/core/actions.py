@@ -1,4 +1,4 @@
-"""What an operator asks for on the page, and the sentence that is to be confirmed. Pure."""
+"""An operator's actions on the page, and the sentence to confirm each. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Asked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def in_words(asked: Asked, outcome: Outcome) -> str:
-    """What it does, beginning with a verb, and what those who are concerned are told."""
+    """What it does, beginning with a verb, and what the affected clients will see."""
     topic, subscriber = asked.topic, asked.subscriber
     match asked.action:
         case "end_subscription":

@@ -1,4 +1,4 @@
-"""All that one look at a proxy says, as the rows of the page: topics, who puts, who reads. Pure."""
+"""One look at a proxy, as the rows of the page: topics, publishers, subscribers. Pure."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Head(Struct, frozen=True, kw_only=True):
     put_per_s: float | None
     acknowledged_per_s: float | None
     stored_bytes: int
-    paused: str | None  # the reason; None: puts go on
+    paused: str | None  # the reason; None: puts are not paused
     warnings: tuple[str, ...]
 
 

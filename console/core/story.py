@@ -1,4 +1,4 @@
-"""The story of one message: who put it, where it stands, who has it, what became of it. Pure."""
+"""The story of one message: its publisher, its place, its subscribers, its fate. Pure."""
 
 from __future__ import annotations
 

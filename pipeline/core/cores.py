@@ -1,4 +1,4 @@
-"""Whether a job of Spark waits for cores, which Spark itself says only in its log. Pure."""
+"""Whether a job of Spark waits for cores, which Spark itself reports only in its log. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Advance(Struct, frozen=True):
 
 
 class CoreWait:
-    """Says once that a job waits for cores, and once that it goes on."""
+    """Reports once that a job waits for cores, and once that it continues."""
 
     def __init__(self, now_s: float, where: str) -> None:
         """Begin with a job that is given to Spark.
@@ -32,11 +32,11 @@ class CoreWait:
         self._told = False
 
     def look(self, now_s: float, advance: Advance) -> str | None:
-        """What a person is to be told now; None: nothing."""
+        """What to report to the user now; None: nothing."""
         if advance.running or advance.done > self._done:
             self._idle_since_s, self._done = now_s, advance.done
             told, self._told = self._told, False
-            return "going on: Spark has given this job a core" if told else None
+            return "continuing: Spark has given this job a core" if told else None
         if not advance.is_planned:
             self._idle_since_s = now_s
         if self._told or now_s - self._idle_since_s < PATIENCE_S:

@@ -110,7 +110,7 @@ def extents(archived: Sequence[Stretch], now: Mapping[str, Whereabouts]) -> dict
 
 
 def _news(archived: Sequence[Sighting], live: Sequence[Sighting]) -> Iterator[Sighting]:
-    """What the live topics say besides the archive; an auditor tells each offset once."""
+    """What the live topics say besides the archive; an auditor reports each offset once."""
     known = {(one.topic, seen.offset): seen for one in archived for seen in one.messages}
     for one in live:
         news = [seen for seen in one.messages if known.get((one.topic, seen.offset)) != seen]

@@ -1,4 +1,4 @@
-"""What becomes of a query whose messages were removed."""
+"""What happens to a query whose messages were removed."""
 
 from __future__ import annotations
 

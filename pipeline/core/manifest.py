@@ -1,4 +1,4 @@
-"""What an archive says of each of its files, and which of them are worth merging. Pure.
+"""What an archive records of each of its files, and which of them are worth merging. Pure.
 
 A file has neighbouring messages of one log, taken on one day. What is known of it stands in the
 log of the Delta table, in Delta's own words (partition values and statistics), so that a file that

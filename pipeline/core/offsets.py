@@ -23,7 +23,7 @@ VERSION: Final = 1
 class TopicOffset(Struct, frozen=True, omit_defaults=True):
     """A place in one topic: everything below `offset` is read."""
 
-    log: str  # log id that the offset speaks of
+    log: str  # log id that the offset refers to
     offset: int
     witness_ns: int | None = None  # timestamp of the batch that holds offset - 1
     first: int | None = None  # where reading began, in the batch that met the topic

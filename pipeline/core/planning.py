@@ -101,7 +101,7 @@ def starting_offsets(
 def ending_offsets(
     positions: Positions | None, extents: Extents, find_time: FindTime
 ) -> dict[str, int]:
-    """The offset that is not read any more, by topic; at most the end."""
+    """The first offset that is not read, by topic; at most the end."""
     return {
         topic: extent.end
         if positions is None
@@ -119,13 +119,13 @@ def _position(positions: Positions, topic: str, extent: TopicExtent, find_time: 
     return extent.start if position == "earliest" else extent.end
 
 
-# A query that goes on.
+# A query that continues.
 
 
 def resumed_offsets(
     start: Offsets, extents: Extents, options: SourceOptions, warn: Warn
 ) -> dict[str, TopicOffset]:
-    """Where reading goes on: the checkpoint, held against what the proxy has.
+    """Where reading continues: the checkpoint, compared with what the proxy has.
 
     Args:
         start: the end of the last batch. Topics that the query no longer wants stay as they are.
@@ -150,7 +150,7 @@ def resumed_offsets(
 
 
 def _gone(topic: str, place: TopicOffset, options: SourceOptions, warn: Warn) -> TopicOffset:
-    why = "the proxy has no such topic any more: it was replaced"
+    why = "the proxy no longer has this topic: it was replaced"
     _lose(topic, place.offset, place.offset, why, options, warn)
     return place
 

@@ -1,4 +1,4 @@
-"""What a failure of Spark means to a person who runs a job. Pure: texts in, errors of ours out."""
+"""Translates failures of Spark for the user of a job. Pure: texts in, errors of ours out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which settings of Spark are ours: those that nothing else has said. Pure."""
+"""The settings of Spark that we choose: those that nothing else has set. Pure."""
 
 from __future__ import annotations
 

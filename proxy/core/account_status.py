@@ -1,4 +1,4 @@
-"""What each key uses of its quotas, beside its bounds: for STATUS and metrics. Pure."""
+"""What each key uses of its quotas, and its bounds: for STATUS and metrics. Pure."""
 
 from __future__ import annotations
 

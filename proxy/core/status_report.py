@@ -74,7 +74,7 @@ def status(
 
 
 def completed(engine: Engine, request: Ring | Status | Listeners, decision: Decision) -> Decision:
-    """An answer with what the engine knows beside the state."""
+    """An answer with what the engine knows besides the state."""
     report = decision.reply
     if isinstance(request, Ring) and not isinstance(report, Refusal):
         engine.state.rings.asked(request.topic, request.client, request.place)

@@ -41,7 +41,7 @@ from .batch_cache import BatchCache, Found
 UNDER_WAY_MAX: Final = 16  # the proxy keeps 32 answers for one connection
 WAITING_BYTES_MAX: Final = 16 * 1024 * 1024
 PEER_WAITING_MAX: Final = 2 * UNDER_WAY_MAX  # requests of one peer; a relay below has half of them
-FLIGHT_BYTES: Final = 2 * 1024  # that a waiting request counts beside its frames
+FLIGHT_BYTES: Final = 2 * 1024  # that a waiting request counts in addition to its frames
 SHARED_MAX: Final = 4_096  # that wait for the answer of another
 TIMEOUT_S: Final = 2.0  # then a request is dropped; its sender retries
 CONFIRMED_S: Final = 1.0

@@ -121,7 +121,7 @@ class Delivering:
 
         Args:
             wanted: messages to ask for; whole batches come. 0: as many as a loop takes.
-            asks: if there is no time, pull, even if pushes are waited for.
+            asks: if no time is left, ask the proxy even if pushes are waited for.
 
         Raises:
             LostError: messages are lost; the next call continues after them.

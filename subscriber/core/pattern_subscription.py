@@ -1,4 +1,4 @@
-"""All that a subscriber holds of one pattern, beside the subscriptions that it makes. Pure."""
+"""The state that a subscriber has for one pattern, besides its subscriptions. Pure."""
 
 from __future__ import annotations
 

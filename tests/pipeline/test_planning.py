@@ -134,7 +134,7 @@ class TestAQueryThatGoesOn:
             ({"a": extent(9, start=7)}, "first that is left is 7", at(7, first=7)),
             ({"a": extent(9, log="y.1")}, "another topic", at(0, log="y.1", first=0)),
             ({"a": extent(3)}, "set back to an older copy", at(3, first=3)),
-            ({}, "no such topic any more", at(5)),
+            ({}, "no longer has this topic", at(5)),
         ],
         ids=["trimmed", "made again", "set back", "gone"],
     )
