@@ -210,7 +210,7 @@ class Groups:
     def _take(
         self, member: Membership, call: Call, wanted: int, left_s: float
     ) -> Conversation[tuple[Sequence[Stretch], Sequence[Stretch]]]:
-        """One TAKE; it tells what was settled.
+        """One TAKE, which also reports what was settled.
 
         Args:
             left_s: the proxy may hold the answer so long.
@@ -255,7 +255,7 @@ class Groups:
         for error in errors_of(member.topic, refused, in_doubt):
             self._session.tell(logging.WARNING, str(error), member.topic)
 
-    # What is said of single messages.
+    # Single messages.
 
     def settle(self, message: Message, how: How, delay_ms: int = 0) -> Conversation[None]:
         """Settle a message in hand durably, or extend its lease.
@@ -276,7 +276,7 @@ class Groups:
             yield from self._tell(member, raises=True)
 
     def come_back(self, member: Membership) -> Conversation[None]:
-        """Count what is in hand as processed; the next request tells it."""
+        """Count what is in hand as processed; the next request reports it."""
         yield from ()
         member.come_back()
 
@@ -316,7 +316,7 @@ class Groups:
                 self.keep(message)
 
     def reject(self, message: Message, reason: str) -> Conversation[int]:
-        """Let a message in hand become a dead letter; return the offset of the letter.
+        """Make a dead letter of a message in hand; return the offset of the letter.
 
         Raises:
             LeaseLostError: it was no longer held, and is not rejected.
@@ -330,7 +330,7 @@ class Groups:
         return letters[-1]
 
     def fail(self, message: Message, pause_s: float | None, reason: str) -> Conversation[None]:
-        """A handler has failed: give its message back, or let it die.
+        """A handler has failed: give its message back, or make a dead letter of it.
 
         Nothing is done if it is not in hand: the handler has settled it, or broke off a call.
 
@@ -351,7 +351,7 @@ class Groups:
     def _tell(
         self, member: Membership, also: Sequence[Outcome] = (), *, raises: bool = False
     ) -> Conversation[list[int]]:
-        """SETTLE until everything that was noted is told, and these outcomes too.
+        """SETTLE until all noted outcomes are reported, and these too.
 
         Returns:
             The offsets of the dead letters that were made.

@@ -1,4 +1,4 @@
-"""The handlers of a subscriber: what is called with each message, and what if it fails. Pure."""
+"""The handlers of a subscriber: a function for each topic, and the policy if it fails. Pure."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ class Inbox:
                 each.durable_cursor = each.place.cursor
 
     def save_with_next(self, subscription: Subscription) -> None:
-        """Save a place in one step with the next one; that is before anything is delivered."""
+        """Save a place in one step with the next save, which precedes every delivery."""
         self._with_next = subscription
 
     def next_run(self, one: Subscription | PatternSubscription) -> Running:

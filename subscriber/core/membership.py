@@ -1,4 +1,4 @@
-"""What a member of a group has: messages in hand and ahead, and what it is to tell the proxy. Pure.
+"""The state of a member of a group: messages in hand and ahead, outcomes to report. Pure.
 
 Nothing of it outlives the process: the proxy knows what is held, and gives it to others when the
 lease ends. A request without an answer stays here and is sent again, so that what it settles is
@@ -62,7 +62,7 @@ class Membership:
         # The offset after the newest message that was held here, and the timestamp of its batch.
         self.cursor: int | None = None
         self.witness_ns: int | None = None
-        self.vain: list[Stretch] = []  # what was settled in vain, and is to be told
+        self.vain: list[Stretch] = []  # what was settled in vain, and is to be reported
         self.in_doubt: list[Stretch] = []  # what was perhaps
         self.gone: dict[int, Message] = {}  # was in hand when all of it was lost
         self.in_hand: dict[int, Message] = {}
@@ -78,9 +78,9 @@ class Membership:
         self.until_s = 0.0  # when the lease of the fetched ones ends; only there it is used
         self._run: Running | None = None
         self.kept: dict[int, Message] = {}  # in hand; given back when the program comes back
-        self._noted: list[Outcome] = []  # to be told to the proxy
-        # What is lost, and the program was not told yet. The proxy says it again to another member,
-        # unless this one asks for more.
+        self._noted: list[Outcome] = []  # to be reported to the proxy
+        # Losses that were not reported to the program yet. The proxy reports them to another
+        # member, unless this one asks for more.
         self.lost: deque[Stretch] = deque()
         self.pending: Pending | None = None
         self.received = 0
@@ -100,7 +100,7 @@ class Membership:
             self.epoch, self.generation = epoch, generation
 
     def accept_log(self) -> None:
-        """Go on in the log of the proxy, also if it is not the one of what was held before."""
+        """Continue in the log of the proxy, also if messages of another one were held before."""
         self.log, self.cursor, self.witness_ns = None, None, None
 
     def take_vain(self) -> tuple[list[Stretch], list[Stretch]]:
@@ -163,7 +163,7 @@ class Membership:
     # What is settled.
 
     def note(self, message: Message, how: How, delay_ms: int = 0) -> None:
-        """The program is done with a message; the proxy is told later."""
+        """The program is done with a message; a later request reports it."""
         self.in_hand.pop(message.offset, None)
         outcome = Outcome(message.offset, 1, message.delivery_count, how, delay_ms)
         self._noted.append(outcome)
@@ -201,7 +201,7 @@ class Membership:
             self._noted.append(Outcome(first, end - first, delivery, how))
 
     def has_on_its_way(self, message: Message, how: How) -> bool:
-        """Whether this was said of a message, and the proxy has not answered."""
+        """Whether this outcome of a message was sent, and the proxy has not answered."""
         asked = self.pending.request.outcomes if self.pending is not None else ()
         return any(
             one.how == how
@@ -212,7 +212,7 @@ class Membership:
 
     @property
     def has_noted(self) -> bool:
-        """Whether there is something to tell."""
+        """Whether there are outcomes to report."""
         return bool(self._noted)
 
     def take_noted(self) -> tuple[Outcome, ...]:
@@ -296,7 +296,7 @@ def outcomes_of(messages: Iterable[Message], how: How) -> tuple[Outcome, ...]:
 def errors_of(
     topic: str, refused: Sequence[Stretch], in_doubt: Sequence[Stretch]
 ) -> Iterator[LeaseLostError | SettledInDoubtError]:
-    """What a program is told of these; first what is certain."""
+    """The errors for the program; first what is certain."""
     if refused:
         yield LeaseLostError(topic=topic, offsets=offsets_of(refused))
     if in_doubt:

@@ -1,7 +1,7 @@
 """Delivers the messages of patterns: settle what is in hand, find the next ones. Pure.
 
-Each topic of a pattern is a subscription. One after the other is the current one, and delivers as
-any other does.
+Each topic of a pattern is a subscription. They take turns as the current one, which delivers as any
+other does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """FETCH: reads all topics of a pattern with one request. Pure.
 
-It shows what several topics have at the cursors that the proxy knows. Where this client is at
-another place of a topic, or the proxy has more to say of it, its own SUB and GET follow.
+It returns the messages of several topics at the cursors that the proxy knows. Where this client is
+at another place of a topic, or the answer is not messages, a SUB and a GET of that topic follow.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ class PatternFetching:
     def fetch(
         self, one: PatternSubscription, left_s: float, messages_max: int
     ) -> Conversation[None]:
-        """One FETCH: tell cursors, and take what comes.
+        """One FETCH: send cursors, and take what comes.
 
         Args:
-            left_s: the proxy may hold its answer so long; not where pushes may come.
+            left_s: how long the proxy may hold its answer; not where pushes may come.
         """
         wait_s = 0.0
         if one.pushes is None or self._pushing.is_refused:

@@ -60,7 +60,7 @@ class PatternSubscription:
         self.boot = ""  # of the proxy that answered last
 
     def ask(self, asked: AskedPattern) -> None:
-        """Go on with these arguments."""
+        """Continue with these arguments."""
         self.asked = asked
         self.matches = condition_of(asked.where)
 
@@ -97,7 +97,7 @@ class PatternSubscription:
         return {topic: each for topic, each in some.items() if each.place is not each.saved}
 
     def end_run(self, _messages: list[Message]) -> None:
-        """Settle the messages that a loop took, but the last; that one is in hand."""
+        """Settle the messages that a loop took, except the last, which is in hand."""
         for each, run in self.parts:
             each.end_run(run.messages)
             if each.in_hand is not None:
