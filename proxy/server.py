@@ -325,7 +325,7 @@ class Server:
         if self._full_at_s is None:
             self._warn(
                 f"warning: {error.why} ({error}): puts are refused (STORAGE_FULL) until it takes "
-                "them, and gets go on. What was acknowledged is stored"
+                "them, and gets continue. What was acknowledged is stored"
             )
         self._full_at_s = time.monotonic()
         self._reader.clear()

@@ -62,7 +62,7 @@ def in_words(asked: Asked, outcome: Outcome) -> str:
         case "forget_client":
             return action_words.forgets(asked.role, asked.client, outcome)
         case "pause":
-            return "refuses puts until an operator resumes them, also after a restart; gets go on"
+            return "refuses puts until an operator resumes them, also after a restart; gets continue"
         case "resume":
             return "takes puts again"
 

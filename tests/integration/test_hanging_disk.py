@@ -163,7 +163,7 @@ def test_a_full_disk_is_told_in_the_log_once_and_so_is_its_end(
 
     assert len(told) == 1
     assert "puts are refused" in told[0]
-    assert "puts go on" in store.warnings[1]
+    assert "puts continue" in store.warnings[1]
 
 
 def settled(publisher: Publisher) -> bool:
