@@ -192,7 +192,7 @@ def complain(text: str) -> None:
         click.echo(wrapped, err=True)
 
 
-def tell_silence() -> Silence:
+def report_silence() -> Silence:
     """Report on stderr, once for each outage, that the proxy does not answer and when it does."""
     told = False
 

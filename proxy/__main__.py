@@ -26,7 +26,7 @@ from reliable_pubsub.common.command_line import (
     readable_errors,
     resolve_all,
 )
-from reliable_pubsub.common.core.endpoint import beside, stays_behind
+from reliable_pubsub.common.core.endpoint import data_endpoint_of, reaches_requests_only
 from reliable_pubsub.common.core.resolving import Resolved, typed
 from reliable_pubsub.common.core.settings import Settings
 from reliable_pubsub.common.journal_file import open_journal
@@ -106,19 +106,19 @@ def data_endpoint(chosen: Resolved, requests: str) -> EndpointSettings:
     endpoint = str(chosen.value)
     if chosen.origin != "default":
         return EndpointSettings(endpoint=endpoint)
-    return EndpointSettings(endpoint=beside(requests, endpoint), is_default=True)
+    return EndpointSettings(endpoint=data_endpoint_of(requests, endpoint), is_default=True)
 
 
-def left_behind(settings: ServerSettings) -> list[str]:
+def reachability_warnings(settings: ServerSettings) -> list[str]:
     """Warnings about endpoints that clients on other machines cannot reach."""
     warnings = []
-    if stays_behind(settings.publisher_endpoint, settings.ingress.endpoint):
+    if reaches_requests_only(settings.publisher_endpoint, settings.ingress.endpoint):
         warnings.append(
             f"publishers on other machines cannot reach the ingress endpoint "
             f"{settings.ingress.endpoint}, so that what they put at QoS 0 is dropped; give "
             "--ingress-endpoint an address that they reach, or leave it out"
         )
-    if stays_behind(settings.subscriber_endpoint, settings.push.endpoint):
+    if reaches_requests_only(settings.subscriber_endpoint, settings.push.endpoint):
         warnings.append(
             f"subscribers and relays on other machines do not reach the push endpoint "
             f"{settings.push.endpoint}, so that nothing is pushed to them and they poll; give "
@@ -227,7 +227,7 @@ def main(
                 server = _opened(wanted, journal, manager)
             except Stopped:  # while it stood by
                 return
-            warnings = left_behind(wanted)
+            warnings = reachability_warnings(wanted)
             _serve(server, configured, manager, warnings, lambda: read()[1], asked, ending)
 
 

@@ -20,8 +20,8 @@ from reliable_pubsub.common.command_line import (
     from_option,
     key_options,
     readable_errors,
+    report_silence,
     settings_from,
-    tell_silence,
 )
 from reliable_pubsub.common.core import action_words
 from reliable_pubsub.common.core.errors import UsageError
@@ -88,7 +88,7 @@ def _client(said: dict[str, Any]) -> Iterator[Admin]:
             endpoint=endpoint,
             retry=retry_policy(settings),
             allow_plaintext=True,
-            on_silence=tell_silence(),
+            on_silence=report_silence(),
         ) as client:
             yield client
 
@@ -136,12 +136,12 @@ def _act(
     """
     seen = act(True)
     if seen.already or look:
-        _tell(seen, "nothing to do" if seen.already else f"would: {in_words(seen)}", as_json)
+        _print(seen, "nothing to do" if seen.already else f"would: {in_words(seen)}", as_json)
         return
     if not yes:
         _confirm(f"This {in_words(seen)}. Do it?")
     done = act(False)
-    _tell(done, f"done (action {done.number}): {in_words(done)}", as_json)
+    _print(done, f"done (action {done.number}): {in_words(done)}", as_json)
 
 
 def _confirm(question: str) -> None:
@@ -153,7 +153,7 @@ def _confirm(question: str) -> None:
     raise UsageError("it was not confirmed, so nothing was done; in scripts, use --yes")
 
 
-def _tell(outcome: AdminOutcome, text: str, as_json: bool) -> None:
+def _print(outcome: AdminOutcome, text: str, as_json: bool) -> None:
     click.echo(msgspec.json.encode(outcome).decode() if as_json else text)
 
 
@@ -346,13 +346,13 @@ def pause(client: Admin, as_json: bool, reason: str) -> None:
     \b
       reliable-pubsub admin pause --reason 'new disk, back at 14:00'
     """
-    _tell(client.pause(reason), "puts are paused", as_json)
+    _print(client.pause(reason), "puts are paused", as_json)
 
 
 @_command("resume")
 def resume(client: Admin, as_json: bool) -> None:
     """Accept puts again."""
-    _tell(client.resume(), "puts go on", as_json)
+    _print(client.resume(), "puts continue", as_json)
 
 
 @_command(

@@ -58,7 +58,7 @@ class Ingress:
         self.endpoint = listener.endpoint
         self._counts = {"taken": 0, "unwanted": 0, "refused": 0}
 
-    def tell(self, want: Want) -> None:
+    def announce(self, want: Want) -> None:
         """Send subscriptions to the publishers: new ones first."""
         for prefix in want.added:
             self.socket.send(b"\1" + prefix)

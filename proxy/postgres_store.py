@@ -75,7 +75,7 @@ class PostgresStore:
         try:
             opened = connect(self._dsn)
         except psycopg.OperationalError as error:
-            self._tell(f"the database cannot be reached: {' '.join(str(error).split())}")
+            self._report(f"the database cannot be reached: {' '.join(str(error).split())}")
             return False
         try:
             _make_tables(opened)
@@ -89,14 +89,14 @@ class PostgresStore:
                 term = standby.look()
                 if term is not None:
                     break
-                self._tell(f"serving={standby.row.holder} term={standby.row.term}")
+                self._report(f"serving={standby.row.holder} term={standby.row.term}")
                 self._pause(TIMING.look_s)
             if self._warnings:  # the term is on this server only
                 raise NotServingError(self._warnings[0])
             keeper = connect(self._dsn, beside=opened)
         except (psycopg.Error, NotServingError) as error:
             opened.close()
-            self._tell(f"the database cannot be used: {' '.join(str(error).split())}")
+            self._report(f"the database cannot be used: {' '.join(str(error).split())}")
             return False
         except BaseException:
             opened.close()
@@ -112,7 +112,7 @@ class PostgresStore:
         }
         return True
 
-    def _tell(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         self._say(f"store={self.path} {text}")
 
     def open_reader(self) -> PostgresConnection:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from reliable_pubsub.common.core.endpoint import any_port_beside
+from reliable_pubsub.common.core.endpoint import with_any_port
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.relay.authentication import Authentication
 from reliable_pubsub.relay.core.interest_table import InterestTable
@@ -95,5 +95,5 @@ def bind(settings: EndpointSettings, bind_to: Callable[[str], Bound]) -> Bound:
     if settings.is_default:
         with suppress(ConfigurationError):
             return bind_to(settings.endpoint)
-        return bind_to(any_port_beside(settings.endpoint))
+        return bind_to(with_any_port(settings.endpoint))
     return bind_to(settings.endpoint)

@@ -287,7 +287,7 @@ class Server:
                     endpoints.push.send(output)
                     look_at.add(endpoints.push.socket)
                 case Want():
-                    endpoints.ingress.tell(output)
+                    endpoints.ingress.announce(output)
                     look_at.add(endpoints.ingress.socket)
                 case Denial():
                     endpoints.authentication.refused(output)

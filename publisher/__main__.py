@@ -16,7 +16,7 @@ from reliable_pubsub.common.command_line import (
     client_settings,
     complain,
     readable_errors,
-    tell_silence,
+    report_silence,
 )
 from reliable_pubsub.common.core.names import client_id
 from reliable_pubsub.common.core.plan_mark import FINISHED, begin_plan, mark_of
@@ -85,7 +85,7 @@ def main(
             state_dir=settings.state_dir,
             retry=retry_policy(settings),
             allow_plaintext=True,  # or it was refused above
-            on_silence=tell_silence(),
+            on_silence=report_silence(),
             on_log_changed="adopt" if on_log_changed == "adopt" else "stop",
             journal=journal,
         ) as publisher:

@@ -24,7 +24,7 @@ from reliable_pubsub.common.command_line import (
     readable_errors,
     resolve_all,
 )
-from reliable_pubsub.common.core.endpoint import beside
+from reliable_pubsub.common.core.endpoint import data_endpoint_of
 from reliable_pubsub.common.core.names import client_id
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.core.resolving import typed
@@ -115,7 +115,7 @@ def main(
         settings = typed(resolved)
         push_endpoint = settings.relay_push_endpoint
         if resolved["relay_push_endpoint"].origin == "default":
-            push_endpoint = beside(settings.relay_endpoint, push_endpoint)
+            push_endpoint = data_endpoint_of(settings.relay_endpoint, push_endpoint)
         above = upstreams or (() if publishers else (settings.subscriber_endpoint,))
         keys = server_keys(settings)
         keys_above = client_keys(settings) if settings.server_key else None

@@ -127,7 +127,7 @@ class AuditLog:
         if self._waiting is not None:
             self._waiting.lost = 0
             self._waiting.handle(record)
-        self._tell(record)
+        self._log(record)
 
     def done(self, action: Mapping[str, Any], at_ns: int) -> None:
         """Write one action of an operator.
@@ -139,9 +139,9 @@ class AuditLog:
         record = _record("administered", action, at_ns)
         if self._waiting is not None:
             self._file.handle(record)
-        self._tell(record)
+        self._log(record)
 
-    def _tell(self, record: logging.LogRecord) -> None:
+    def _log(self, record: logging.LogRecord) -> None:
         """Pass a line to the program's own handlers, also where there is no file."""
         if self._waiting is None or _LOG.hasHandlers():
             _LOG.handle(record)

@@ -197,7 +197,7 @@ class Relay:
                 if self._wake_up.descriptor in ready:
                     self._wake_up.heard()
                 wait_s = self._turn(ready)
-            self._tell_the_rest(poller)
+            self._send_last_cursors(poller)
         finally:
             self.fan_out.stop_guard()
             self._authentication.close()
@@ -353,7 +353,7 @@ class Relay:
                             [action.ticket, b"", *action.frames], zmq.DONTWAIT
                         )
 
-    def _tell_the_rest(self, poller: zmq.Poller) -> None:
+    def _send_last_cursors(self, poller: zmq.Poller) -> None:
         """Before the end, send the cursors that the proxy does not know; wait a moment at most."""
         until_s = time.monotonic() + 0.5
         while self._forwarding.untold and (now_s := time.monotonic()) < until_s:

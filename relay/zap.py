@@ -58,7 +58,7 @@ class Zap(Authenticator):
         """Whether a key is let in. Called by `zmq.auth`."""
         is_known = self._is_known(key.decode())
         if not is_known:
-            self._tell(key.decode())
+            self._log_refusal(key.decode())
         return is_known
 
     def _run(self) -> None:
@@ -76,7 +76,7 @@ class Zap(Authenticator):
         code = b"300" if status_code == b"400" else status_code
         super()._send_zap_reply(request_id, code, status_text, user_id)
 
-    def _tell(self, key: str) -> None:
+    def _log_refusal(self, key: str) -> None:
         """Log a refusal; more than LINES_S_MAX in a second are counted only."""
         if not self._lines.admits(time.monotonic()):
             return

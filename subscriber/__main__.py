@@ -17,7 +17,7 @@ from reliable_pubsub.common.command_line import (
     client_settings,
     complain,
     readable_errors,
-    tell_silence,
+    report_silence,
 )
 from reliable_pubsub.common.core.names import client_id
 from reliable_pubsub.common.core.plan_mark import FINISHED, PlanMark, begin_plan, mark_of
@@ -110,7 +110,7 @@ def main(
             state_dir=settings.state_dir,
             retry=retry_policy(settings),
             allow_plaintext=True,  # or it was refused above
-            on_silence=tell_silence(),
+            on_silence=report_silence(),
             on_lower_qos=_tell_lower_qos,
             on_log_changed=cast(OnLogChanged, on_log_changed),
             push_via=settings.push_via,

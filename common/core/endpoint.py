@@ -92,7 +92,7 @@ def check_http_address(address: str, allow_plaintext: bool) -> str | None:
     return facts
 
 
-def beside(requests: str, default: str) -> str:
+def data_endpoint_of(requests: str, default: str) -> str:
     """The default data endpoint: on the interface of the request endpoint.
 
     Args:
@@ -103,7 +103,7 @@ def beside(requests: str, default: str) -> str:
     return _at(host, default.rsplit(":", 1)[1]) if host else default
 
 
-def any_port_beside(endpoint: str) -> str:
+def with_any_port(endpoint: str) -> str:
     """The same interface, with a port chosen by the system."""
     return _at(host_of(endpoint, bind=True) or "127.0.0.1", "*")
 
@@ -112,7 +112,7 @@ def _at(host: str, port: str) -> str:
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 
-def stays_behind(requests: str, data: str) -> bool:
+def reaches_requests_only(requests: str, data: str) -> bool:
     """Whether other machines reach the request endpoint but not its data endpoint."""
     hosts = [host_of(one, bind=True) for one in (requests, data)]
     return [host is not None and is_local(host) for host in hosts] == [False, True]

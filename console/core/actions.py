@@ -62,9 +62,9 @@ def in_words(asked: Asked, outcome: Outcome) -> str:
         case "forget_client":
             return action_words.forgets(asked.role, asked.client, outcome)
         case "pause":
-            return "refuses puts until an operator resumes them, also after a restart; gets continue"
+            return "refuses puts until an operator resumes them, even after a restart; not gets"
         case "resume":
-            return "takes puts again"
+            return "accepts puts again"
 
 
 def as_seen(asked: Asked, outcome: Outcome) -> Asked:

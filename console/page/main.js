@@ -126,7 +126,7 @@ function banner() {
     lines.push(["bad", `The proxy does not answer, or refuses: ${state.error} ${age} The page goes on when it answers.`]);
   } else if (state.head) {
     if (state.head.paused !== null) {
-      lines.push(["warn", `Puts are paused${state.head.paused ? `: ${state.head.paused}` : ""}. Publishers wait; gets go on.`]);
+      lines.push(["warn", `Puts are paused${state.head.paused ? `: ${state.head.paused}` : ""}. Publishers wait; gets continue.`]);
     }
     for (const warning of state.head.warnings) lines.push(["bad", warning]);
   }

@@ -370,11 +370,11 @@ class Forwarding:
         self._send_waiting(now_s)
         for key, known in list(self._readers.items()):
             if known.cursor > known.told and now_s >= known.told_at_s + TELL_S:
-                self._tell(known, now_s)
+                self._send_cursor(known, now_s)
             elif now_s > max(known.confirmed_at_s, known.told_at_s) + 60 * CONFIRMED_S:
                 del self._readers[key]
 
-    def _tell(self, known: _Reader, now_s: float) -> None:
+    def _send_cursor(self, known: _Reader, now_s: float) -> None:
         known.told_at_s = now_s
         newest: Any = known.newest
         ack = Ack(

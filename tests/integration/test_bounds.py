@@ -301,7 +301,7 @@ def test_a_gate_keeps_single_addresses_out_and_says_how_many_requests_it_dropped
 @pytest.fixture
 def ingress(context: sockets.Context) -> Iterator[Ingress]:
     ingress = Ingress(context, EndpointSettings(endpoint="tcp://127.0.0.1:*"))
-    ingress.tell(Want(frozenset({b"t"}), frozenset()))
+    ingress.announce(Want(frozenset({b"t"}), frozenset()))
     yield ingress
     ingress.close()
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.core.endpoint import any_port_beside, beside, stays_behind
+from reliable_pubsub.common.core.endpoint import (
+    data_endpoint_of,
+    reaches_requests_only,
+    with_any_port,
+)
 from reliable_pubsub.common.core.resolving import resolve, typed
-from reliable_pubsub.proxy.__main__ import broker_settings, left_behind, server_settings
+from reliable_pubsub.proxy.__main__ import broker_settings, reachability_warnings, server_settings
 from reliable_pubsub.proxy.push import EndpointSettings
 from reliable_pubsub.proxy.reloading import Configured
 from reliable_pubsub.proxy.server_settings import ServerSettings
@@ -29,7 +33,7 @@ INGRESS = "tcp://127.0.0.1:5554"
 def test_an_endpoint_that_nobody_chose_has_the_interface_of_the_requests_and_its_own_port(
     requests: str, expected: str
 ) -> None:
-    assert beside(requests, INGRESS) == expected
+    assert data_endpoint_of(requests, INGRESS) == expected
 
 
 @pytest.mark.parametrize(
@@ -41,7 +45,7 @@ def test_an_endpoint_that_nobody_chose_has_the_interface_of_the_requests_and_its
     ],
 )
 def test_another_port_is_sought_on_the_same_interface(endpoint: str, expected: str) -> None:
-    assert any_port_beside(endpoint) == expected
+    assert with_any_port(endpoint) == expected
 
 
 def settings_with(**chosen: str) -> ServerSettings:
@@ -57,7 +61,7 @@ def test_ingress_follows_the_publishers_and_push_the_subscribers() -> None:
 
     assert wanted.ingress == EndpointSettings(endpoint="tcp://10.0.0.7:5554", is_default=True)
     assert wanted.push == EndpointSettings(endpoint="tcp://10.0.0.8:5557", is_default=True)
-    assert left_behind(wanted) == []
+    assert reachability_warnings(wanted) == []
 
 
 def test_what_is_chosen_stays_and_is_warned_of_where_others_do_not_reach_it() -> None:
@@ -69,14 +73,14 @@ def test_what_is_chosen_stays_and_is_warned_of_where_others_do_not_reach_it() ->
     )
 
     assert wanted.ingress == EndpointSettings(endpoint=INGRESS)
-    first, second = left_behind(wanted)
+    first, second = reachability_warnings(wanted)
     assert INGRESS in first
     assert "QoS 0 is dropped" in first
     assert "they poll" in second
 
 
 def test_one_machine_is_not_warned() -> None:
-    assert not stays_behind("ipc:///run/pubsub.sock", INGRESS)
-    assert not stays_behind("tcp://localhost:5555", INGRESS)
-    assert not stays_behind("tcp://10.0.0.7:5555", "tcp://*:5554")
-    assert left_behind(settings_with()) == []
+    assert not reaches_requests_only("ipc:///run/pubsub.sock", INGRESS)
+    assert not reaches_requests_only("tcp://localhost:5555", INGRESS)
+    assert not reaches_requests_only("tcp://10.0.0.7:5555", "tcp://*:5554")
+    assert reachability_warnings(settings_with()) == []
