@@ -186,7 +186,7 @@ class TestAnAction:
             (Asked(action="end_subscription", topic="t", subscriber="s"), "ends subscription 0"),
             (Asked(action="forget_client", client="s"), "forgets subscriber s and ends 1 sub"),
             (Asked(action="pause"), "refuses puts"),
-            (Asked(action="resume"), "takes puts again"),
+            (Asked(action="resume"), "accepts puts again"),
         ],
     )
     def test_is_said_before_it_is_done(self, asked: Asked, words: str) -> None:
