@@ -1,4 +1,4 @@
-"""The put of one call: its bytes, the request that it may share, and what it is told. Pure.
+"""The put of one call: its bytes, the request that it may share, and its outcome. Pure.
 
 It is given payloads, which are bytes or values with a codec, and is encoded before it waits for its
 turn. The thread that has the turn takes the waiting puts for the same topic and QoS, sends them as

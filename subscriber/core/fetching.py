@@ -97,7 +97,7 @@ class Fetching:
 
         Args:
             messages_max: to ask for; whole batches come.
-            left_s: the proxy may hold the answer so long, until there is something; not where
+            left_s: how long the proxy may hold the answer, until there is a message; not where
                 pushes are waited for.
         """
         pushes, wait_s = subscription.pushes, 0.0
