@@ -97,7 +97,7 @@ def malformed_offers(chance: random.Random, scene: Scene, _: Role) -> Attack:
     return _at_data(b"PUB", zmtp.multipart(frames) + zmtp.multipart([topic, *frames]) * 3)
 
 
-def offers_that_nobody_wants(_: random.Random, __: Scene, ___: Role) -> Attack:
+def offers_that_are_not_wanted(_: random.Random, __: Scene, ___: Role) -> Attack:
     offer = Offer(publisher="stranger", epoch=1, first_sequence=1, count=1, crc=crc32(BODY))
     return _at_data(b"PUB", zmtp.multipart(encode_offer("t", offer, BODY)) * 100, repeats=True)
 
@@ -186,7 +186,7 @@ _AT_PUSH: Final[tuple[Kind, ...]] = (
 _AT_INGRESS: Final[tuple[Kind, ...]] = (
     junk_on_ingress,
     malformed_offers,
-    offers_that_nobody_wants,
+    offers_that_are_not_wanted,
     an_offer_without_end,
     an_offer_of_empty_parts,
     an_offer_in_small_pieces,

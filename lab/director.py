@@ -344,7 +344,7 @@ class Director:
             return False
         finally:
             asking.close()
-        behind = {
+        lagging = {
             one.subscriber
             for topic in report.topics
             for one in topic.subscriptions
@@ -357,7 +357,7 @@ class Director:
             for client in gets_all.values()
             if client.is_in(topic.topic, group.group)
         }
-        return not (behind & waiting)
+        return not (lagging & waiting)
 
     def _end(self) -> None:
         """Stop the subscribers that get all, and record how each process ended."""

@@ -58,7 +58,7 @@ class Seam:
         self.at_ns = run.lines[index].at_ns
         self.choices = choices
         # Topics that the store had lost; created again they may have the log id that they had.
-        self.born_anew = {line.topic for line in run.lines[index:] if isinstance(line, Created)}
+        self.created_again = {line.topic for line in run.lines[index:] if isinstance(line, Created)}
         self.old: dict[str, list[Seen]] = {}
         for line in self.run_index.stored:
             if line.at_ns < self.at_ns:
@@ -246,11 +246,11 @@ def _moves_for_a_reason(
     had = max(before.handed_end, before.recorded_end, before.confirmed)
     assert before.opened is not None
     assert subscription.opened is not None
-    was_lost = topic in seam.born_anew and before.called_ns < seam.at_ns
+    was_lost = topic in seam.created_again and before.called_ns < seam.at_ns
     same_log = before.opened.log == subscription.opened.log and not was_lost
     # A late copy of a SUB that was set back may begin it again, after its place.
-    begun_anew = subscription.adopted and choice == "adopt"
-    if choice == "stop" or (same_log and had <= seam.kept[topic] and not begun_anew):
+    begun_again = subscription.adopted and choice == "adopt"
+    if choice == "stop" or (same_log and had <= seam.kept[topic] and not begun_again):
         yield f"one line of the log: {who}, {choice}, left {had} for {subscription.start}"
     if choice == "rewind" and subscription.start != 0:
         yield f"one line of the log: {who} does not begin again, but at {subscription.start}"

@@ -51,7 +51,7 @@ class OfWhatWasBefore(Subscription):
     new_qos0_queue = BeginsBelow
 
 
-class ReadsAnew(Rings):
+class ReadsAgain(Rings):
     """A ring is read from the oldest on, whatever the reader has had."""
 
     def read(self, topic: str, place: int, *, messages_max: int, bytes_max: int) -> Read:
@@ -67,7 +67,7 @@ class OfANewRing(SimulatedProxy):
     def start(self) -> None:
         super().start()
         if self.engine is not None:
-            self.engine.state.rings.__class__ = ReadsAnew
+            self.engine.state.rings.__class__ = ReadsAgain
 
 
 def number_again(

@@ -54,7 +54,7 @@ CLOCKS = frozenset({"now", "today", "utcnow"})  # datetime is arithmetic but for
 RIDDLES = re.compile(
     r"\b(?:whoever|nobody|somebody|anybody|everybody|anew|behind)\b", re.IGNORECASE
 )
-RIDDLES_IN_NAMES = re.compile(r"(?:^|_)(?:behind_|anew|whoever)")
+WORDS_OF_A_NAME = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 FOR_EVER_S = 600  # of a process that is to hang
 WAITING = frozenset({"zmq", "time", "socket", "threading", "subprocess", "multiprocessing"})
 
@@ -111,6 +111,18 @@ def called(call: ast.Call) -> str:
         case ast.Attribute(attr=name) | ast.Name(id=name):
             return name
     return ""
+
+
+def names_given(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Every name that is given here, with its line."""
+    for node in nodes_of(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name, node.lineno
+            case ast.ClassDef(name=name) | ast.arg(arg=name):
+                yield name, node.lineno
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield name, node.lineno
 
 
 # The rules.
@@ -181,12 +193,10 @@ def functions_are_short(tree: ast.Module, file: str) -> Iterator[str]:
                 yield f"{file}:{node.lineno}: {node.name} has {lines} lines"
 
 
-def sentences_use_plain_words(tree: ast.Module, file: str) -> Iterator[str]:
-    """Docstrings, comments and texts for users."""
-    for node in nodes_of(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and RIDDLES_IN_NAMES.search(node.name):
-            yield f"{file}:{node.lineno}: {node.name!r}; say after, again, or who it is"
-    texts = [
+def texts_and_names_use_plain_words(tree: ast.Module, file: str) -> Iterator[str]:
+    """Names, docstrings, comments and texts for users."""
+    texts = [(line, " ".join(WORDS_OF_A_NAME.findall(name))) for name, line in names_given(tree)]
+    texts += [
         (node.lineno, node.value)
         for node in nodes_of(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
@@ -257,7 +267,7 @@ RULES: list[tuple[Rule, list[Path]]] = [
     (core_files_import_only_core_files, [ROOT / file for file in CORE_FILES]),
     (functions_are_short, [*ROOM_FILES, *SCRIPT_FILES, *DOOR_FILES]),
     (
-        sentences_use_plain_words,
+        texts_and_names_use_plain_words,
         [file for file in ALL_FILES if file != Path(__file__)],  # that has the words
     ),
     (
@@ -325,9 +335,11 @@ BREAKS: list[tuple[Rule, str, str]] = [
         f"from {PACKAGE}.common.transport import SystemClock",
     ),
     (functions_are_short, "proxy/x.py", "def f():\n" + "    x = 1\n" * FUNCTION_LINES_MAX),
-    (sentences_use_plain_words, "proxy/x.py", '"""The offset behind its last message."""'),
-    (sentences_use_plain_words, "lab/x.py", 'why = f"at {place}, behind {offset}"'),
-    (sentences_use_plain_words, "tests/core/test_x.py", "def test_goes_on_behind_it(): ..."),
+    (texts_and_names_use_plain_words, "proxy/x.py", '"""The offset behind its last message."""'),
+    (texts_and_names_use_plain_words, "lab/x.py", 'why = f"at {place}, behind {offset}"'),
+    (texts_and_names_use_plain_words, "tests/core/test_x.py", "def test_goes_on_behind_it(): ..."),
+    (texts_and_names_use_plain_words, "tests/core/test_x.py", "NOBODY_ASKS = born_at = 1"),
+    (texts_and_names_use_plain_words, "simulator/x.py", "class ReadsAnew: ..."),
     (no_test_waits, "tests/core/x.py", "from time import sleep"),
     (no_test_sleeps_a_fixed_time, "tests/integration/test_x.py", "time.sleep(0.3)"),
     (nothing_outlives_its_test, "tests/integration/test_x.py", "context: Any = zmq.Context()"),
@@ -372,6 +384,7 @@ def test_a_house_rule_that_is_broken_is_told_with_file_and_line(
             "common/core/steps.py",
             "if TYPE_CHECKING:\n    from pathlib import Path",
         ),
+        (texts_and_names_use_plain_words, "tests/core/x.py", "class TestANewSubscription: ..."),
         (functions_are_short, "x.py", "def f():\n    '''a\n" + "b\n" * 99 + "    '''"),
     ],
 )

@@ -119,13 +119,18 @@ def by_tag(union: Any) -> dict[str, type[Struct]]:
 
 
 def test_the_pages_use_plain_words() -> None:
-    """The changelog is a record of its time."""
-    pages = [page for page in PAGES if page.stem != "CHANGELOG"]
-    found = {
-        page.name: RIDDLES.findall(re.sub(r"`[^`]*`", "", page.read_text(encoding="utf-8")))
-        for page in pages
+    """And what else is read; Python: `test_architecture.py`. The changelog is of its time."""
+    others = [p for room in ("configs", "console", "examples") for p in (ROOT / room).rglob("*.*")]
+    others += [path for path in (ROOT / "scripts").iterdir() if path.is_file() and not path.suffix]
+    others += [ROOT / "tests" / "wire" / "vectors.json"]
+    texts = {
+        path.name: re.sub(r"`[^`]*`", "", path.read_text(encoding="utf-8"))
+        for path in (*PAGES, *others)
+        if path.stem != "CHANGELOG" and path.suffix != ".pyc"
     }
+    found = {name: RIDDLES.findall(text) for name, text in texts.items()}
 
+    assert len(texts) > len(PAGES)
     assert {name: words for name, words in found.items() if words} == {}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -26,9 +26,6 @@ from .limits import (
 )
 from .message_base import Durability
 from .wording import expected, facts
-
-if TYPE_CHECKING:
-    pass
 
 Value = int | float | str
 OnBound = Literal["reject", "lose_oldest", "expire"]

@@ -187,7 +187,7 @@ class TestADeadThatIsRefused:
 
         assert isinstance(proxy.ask(a_dead(0, topic=topic), LETTER), Malformed)
 
-    def test_because_nobody_is_subscribed_or_a_newer_process_is(self) -> None:
+    def test_because_there_is_no_subscription_or_that_of_a_newer_process(self) -> None:
         proxy = with_messages()
 
         assert isinstance(proxy.ask(a_dead(0, topic="other"), LETTER), NotSub)
@@ -216,7 +216,7 @@ class TestATopicOfDeadLetters:
 
         assert isinstance(reply, Malformed)
 
-    def test_makes_room_for_new_ones_where_nobody_waits_for_the_old(self) -> None:
+    def test_makes_room_for_new_ones_where_no_subscription_waits_for_the_old(self) -> None:
         bound = len(LETTER)
         settings = BrokerSettings(topics={"t.dead": Retention(topic_bytes_max=bound)})
         proxy = with_messages(settings=settings)

@@ -254,7 +254,7 @@ class TestAReading:
     def test_has_no_last_received(self) -> None:
         assert isinstance(with_history().ask(a_history(Start("last"))), Malformed)
 
-    def test_that_is_refused_subscribes_nobody(self) -> None:
+    def test_that_is_refused_makes_no_subscription(self) -> None:
         proxy = with_history(start=4)
 
         assert isinstance(proxy.ask(a_history(0)), Truncated)

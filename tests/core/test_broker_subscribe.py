@@ -382,20 +382,20 @@ def test_two_subscribers_have_two_cursors() -> None:
     assert shown(proxy.ask(a_get(0, client="s2"))) == [(0, 1)]
 
 
-@pytest.mark.parametrize("clock_is_behind", [False, True])
-def test_a_fresh_subscription_knows_its_log_again(clock_is_behind: bool) -> None:
+@pytest.mark.parametrize("clock_is_late", [False, True])
+def test_a_fresh_subscription_knows_its_log_again(clock_is_late: bool) -> None:
     """P6: set back to a copy and grown again, the log had other messages at the same offsets."""
     proxy = a_broker()
     for sequence in range(1, 4):
         proxy.put(sequence)
     copy = as_stored(proxy.durable)
-    if clock_is_behind:
+    if clock_is_late:
         proxy.now_ns = 5
     proxy.put(4)
     confirmed = sub_ack(proxy.ask(a_sub(1)))
 
     grown = MemoryProxy(copy, boot="boot-2")
-    grown.now_ns = proxy.now_ns if clock_is_behind else proxy.now_ns + 10**9
+    grown.now_ns = proxy.now_ns if clock_is_late else proxy.now_ns + 10**9
     grown.ask(a_hello("publisher", "p", epoch=2))
     grown.ask(a_hello("subscriber", "s", epoch=2))
     body = a_body(b"another")

@@ -74,7 +74,7 @@ def held(proxy: MemoryProxy) -> int:
 
 
 class TestWhatIsStaged:
-    def test_is_seen_by_nobody(self) -> None:
+    def test_is_seen_by_no_client(self) -> None:
         proxy = a_broker()
 
         reply = proxy.ask(a_stage(1), put_body(1))
@@ -161,7 +161,7 @@ class TestWhatIsStaged:
         assert isinstance(proxy.ask(a_commit(1)), StageLost)
         assert ends(proxy) == {}
 
-    def test_ends_when_nobody_stages_for_its_transaction_any_more(self) -> None:
+    def test_ends_when_nothing_is_staged_for_its_transaction_any_more(self) -> None:
         proxy = a_broker()
         proxy.ask(a_stage(1), put_body(1))
         proxy.now_ns += (STAGED_IDLE_S_MAX - 1) * SECOND_NS

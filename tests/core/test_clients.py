@@ -91,7 +91,7 @@ class TestAPut:
         assert (receipt.offset, receipt.message_id) == (0, "p_1")
         assert isinstance(link.answers[-1], Duplicate)
 
-    def test_that_nobody_answered_keeps_its_number_and_is_sent_again(self) -> None:
+    def test_that_was_not_answered_keeps_its_number_and_is_sent_again(self) -> None:
         """H6: an error costs no number, and the message that it met is not skipped."""
         link = Link(MemoryProxy(), "..>")
         publisher = a_publisher(link, retry=ONCE)

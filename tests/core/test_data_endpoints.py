@@ -30,7 +30,7 @@ INGRESS = "tcp://127.0.0.1:5554"
         ("ipc:///run/pubsub.sock", INGRESS),
     ],
 )
-def test_an_endpoint_that_nobody_chose_has_the_interface_of_the_requests_and_its_own_port(
+def test_an_endpoint_that_was_not_chosen_has_the_interface_of_the_requests_and_its_own_port(
     requests: str, expected: str
 ) -> None:
     assert data_endpoint_of(requests, INGRESS) == expected

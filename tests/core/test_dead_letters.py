@@ -248,7 +248,7 @@ class TestMaxDeliveries:
             House().subscriber().subscribe(topic, max_deliveries=3)
 
 
-def test_nobody_puts_to_a_topic_of_dead_letters() -> None:
+def test_no_publisher_puts_to_a_topic_of_dead_letters() -> None:
     with pytest.raises(InvalidNameError, match="only subscribers make dead letters"):
         House().publisher.put("t.dead", b"a")
     with (

@@ -62,7 +62,7 @@ def test_a_proxy_that_restarts_again_and_again_leaves_a_get_in_doubt() -> None:
     assert error.value.exit_code == 3
 
 
-def test_a_subscriber_is_not_fenced_by_a_hello_of_its_own_that_nobody_answered() -> None:
+def test_a_subscriber_is_not_fenced_by_a_hello_of_its_own_that_was_not_answered() -> None:
     """The proxy had forgotten it; the HELLO was granted, its answer was lost."""
     link, clock = Link(a_broker(subscribers=())), FakeClock()
     subscriber = Subscriber(
@@ -104,7 +104,7 @@ def test_a_late_copy_of_a_hello_does_not_fence_its_sender(
         assert client.subscribe("t") == 0
 
 
-def test_a_proxy_that_forgets_a_session_again_and_again_fences_nobody() -> None:
+def test_a_proxy_that_forgets_a_session_again_and_again_fences_no_client() -> None:
     """The second time its answer was taken for a newer process of the same id."""
     publisher = a_publisher(ForgettingLink(HelloAck, 3), Disk())
 

@@ -13,7 +13,7 @@ from reliable_pubsub.common.core.steps import PlanPosition
 from reliable_pubsub.subscriber.output import Output, Shown, begin_output
 
 
-def test_an_output_file_of_somebody_else_is_not_cut(tmp_path: Path) -> None:
+def test_an_output_file_of_another_program_is_not_cut(tmp_path: Path) -> None:
     path = tmp_path / "precious.txt"
     path.write_text("not ours\n")
 

@@ -111,7 +111,7 @@ class Asked:
 
 
 class TestAnOffer:
-    def test_is_sent_once_if_somebody_wants_it(self) -> None:
+    def test_is_sent_once_if_it_is_wanted(self) -> None:
         asked = Asked()
         asked.link.wanted.add(b"t" + END)
 
@@ -120,7 +120,7 @@ class TestAnOffer:
         assert asked.link.sent == [[b"frames"]]
         assert asked.qos0.counts == OfferCounts(sent=2)
 
-    def test_that_nobody_wants_is_not_even_encoded(self) -> None:
+    def test_that_is_not_wanted_is_not_even_encoded(self) -> None:
         asked = Asked(is_wanted=False)
 
         unwanted = asked.qos0.offer("t", 1, lambda: pytest.fail("encoded"))

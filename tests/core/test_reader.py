@@ -79,7 +79,7 @@ class TestAReader:
 
         assert [batch.end for batch in batches] == [3]
 
-    def test_says_endpoint_request_tries_and_time_when_nobody_answers(self) -> None:
+    def test_says_endpoint_request_tries_and_time_without_an_answer(self) -> None:
         with pytest.raises(ProxyUnreachableError) as error:
             a_reader(Link(a_log(3), ">" * 11)).read("t", 0)
 
@@ -146,7 +146,7 @@ class TestAExternalCursor:
 
         assert keeper.tell("t", Place(LOG, 2)).cursor == 2
 
-    def test_is_known_again_in_a_proxy_that_has_forgotten_everybody(self) -> None:
+    def test_is_known_again_in_a_proxy_that_has_forgotten_all_clients(self) -> None:
         link = Link(a_log(3))
         keeper = a_keeper(link)
         keeper.tell("t", Place(LOG, 1))

@@ -120,7 +120,7 @@ OPERATIONS: dict[str, tuple[type, Callable[[World], object]]] = {
     "acknowledge": (Ack, lambda world: world.subscriber.acknowledge("t")),
     "get": (Get, lambda world: world.subscriber.get("t")),
 }
-NOBODY_KNOWS: dict[str, dict[str, Callable[..., AnyReply] | None]] = {
+NOTHING_IS_KNOWN: dict[str, dict[str, Callable[..., AnyReply] | None]] = {
     "hello": {"PROXY_UNREACHABLE": SILENCE, "MALFORMED": MALFORMED, "STORAGE_FULL": STORAGE_FULL},
     "put": {
         "PROXY_UNREACHABLE": SILENCE,
@@ -176,7 +176,7 @@ def last_line(world: World, op: str, reply: Callable[..., AnyReply] | None) -> T
     return last
 
 
-@pytest.mark.parametrize(("op", "code", "reply"), answers(NOBODY_KNOWS))
+@pytest.mark.parametrize(("op", "code", "reply"), answers(NOTHING_IS_KNOWN))
 def test_what_may_have_had_its_effect_or_may_have_it_later_is_unknown(
     op: str, code: str, reply: Callable[..., AnyReply] | None, world: World
 ) -> None:
@@ -446,7 +446,7 @@ class TestASubscription:
 
         assert world.gets.of("acknowledge") == []
 
-    def test_records_a_processed_message_without_asking_anybody(self, subscribed: World) -> None:
+    def test_records_a_processed_message_without_asking_the_proxy(self, subscribed: World) -> None:
         subscribed.publisher.put("t", b"a")
         subscribed.subscriber.get("t")
         subscribed.subscriber.record("t", PlanMark("digest", 5).note)

@@ -168,7 +168,7 @@ class TestAnOffer:
         assert take_offer(state, offer, is_wanted=True, now_ns=9) == "refused"
         assert state.rings.ends.get("t", 0) == 0
 
-    def test_that_nobody_wants_takes_no_room(self) -> None:
+    def test_that_is_not_wanted_takes_no_room(self) -> None:
         state = a_broker().state
 
         assert take_offer(state, an_offer(), is_wanted=False, now_ns=9) == "unwanted"

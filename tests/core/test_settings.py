@@ -59,7 +59,7 @@ class TestPrecedence:
 
         assert resolved["send_retries"] == Resolved(2, "RELIABLE_PUBSUB_SEND_RETRIES")
 
-    def test_what_nobody_sets_has_its_default(self) -> None:
+    def test_what_is_not_set_has_its_default(self) -> None:
         resolved = resolve({}, None, {"PATH": "/bin"})
 
         assert list(resolved) == [setting.name for setting in SETTINGS]

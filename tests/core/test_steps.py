@@ -394,7 +394,7 @@ steps:
         )
 
     @pytest.mark.parametrize("start", ["tomorrow", "offset -1", "age 0.5 moons", "time 25:00"])
-    def test_a_start_that_nobody_understands_is_told_with_its_place(self, start: str) -> None:
+    def test_a_start_that_cannot_be_read_is_told_with_its_place(self, start: str) -> None:
         text = refusal_of_action(f"action: subscribe\nfrom: {start}")
 
         assert text.startswith("x.yaml, line 4, steps[0].from: ")

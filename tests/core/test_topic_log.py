@@ -250,7 +250,7 @@ class TestRetention:
         assert old is not None
         assert old.start == 2
 
-    def test_works_in_a_topic_that_nobody_writes_to_any_more(self) -> None:
+    def test_works_in_a_topic_that_is_not_written_to_any_more(self) -> None:
         retention = Retention(history_s=60.0)
         proxy = a_broker(settings=BrokerSettings(retention=retention))
         proxy.put(1)

@@ -365,7 +365,7 @@ class TestWhenTheDisk:
 
         assert isinstance(proxy.answer_to(get), MessageBatches)
 
-    def test_is_full_everybody_is_answered_from_what_is_durable(self) -> None:
+    def test_is_full_all_are_answered_from_what_is_durable(self) -> None:
         proxy = subscribed()
         get = wait_of(proxy)
         proxy.decide(a_put(1), put_body(1))

@@ -148,7 +148,7 @@ def test_the_adapters_of_our_command_line_clients_keep_the_contract(
         ("GoesOnOverAnyLog", "publisher", "store-set-back", "R14"),
         ("WritesAfterItHasAcknowledged", "subscriber", "client-killed", "R9 V6"),
         ("ForgetsItsPlace", "subscriber", "client-killed", "V6"),
-        ("SubscribesAnewWhenItsPlaceIsRefused", "subscriber", "store-emptied", "R14"),
+        ("SubscribesAgainWhenItsPlaceIsRefused", "subscriber", "store-emptied", "R14"),
     ],
 )
 def test_a_wrong_client_is_found_by_the_case_for_its_fault(

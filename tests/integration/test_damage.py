@@ -57,7 +57,7 @@ DAMAGES = {  # others: tests/store/test_check.py
 
 
 @pytest.mark.parametrize(("statement", "where", "gone"), DAMAGES.values(), ids=DAMAGES)
-def test_damage_refuses_to_start_and_giving_it_up_is_told_to_everybody(
+def test_damage_refuses_to_start_and_giving_it_up_is_told_to_all(
     statement: str, where: str, gone: tuple[int, int], ten: Service
 ) -> None:
     change(ten, statement)

@@ -209,7 +209,7 @@ def test_many_publishers_on_a_full_disk_lose_nothing_acknowledged(
 ) -> None:
     """The failed commit holds records of many; those after it in the queue fail with it."""
     clients = [f"p{number}" for number in range(8)]
-    everybody_began = threading.Barrier(len(clients), timeout=PATIENCE_S)
+    all_began = threading.Barrier(len(clients), timeout=PATIENCE_S)
 
     def put_until_full(client: str) -> list[Receipt]:
         receipts: list[Receipt] = []
@@ -221,7 +221,7 @@ def test_many_publishers_on_a_full_disk_lose_nothing_acknowledged(
                 except TryLaterError:
                     return receipts
                 if len(receipts) == 1:
-                    everybody_began.wait()  # else the first ones leave no space for the last one
+                    all_began.wait()  # else the first ones leave no space for the last one
 
     with ThreadPoolExecutor(len(clients)) as threads:
         receipts = dict(zip(clients, threads.map(put_until_full, clients), strict=True))

@@ -434,7 +434,9 @@ def is_open_here(inode: str) -> bool:
     return False
 
 
-def test_more_peers_than_the_usual_limit_of_descriptors_keep_nobody_out(service: Service) -> None:
+def test_more_peers_than_the_usual_limit_of_descriptors_keep_no_client_out(
+    service: Service,
+) -> None:
     proxy = service.start_proxy(prefix=("bash", "-c", 'ulimit -Sn 128; exec "$@"', "bash"))
     address = address_of(service.publisher_endpoint)
     with ExitStack() as silent:

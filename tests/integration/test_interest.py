@@ -172,7 +172,7 @@ class TestWaitingForInterest:
             assert publisher.offer_counts == OfferCounts()
 
     @pytest.mark.parametrize("through_a_relay", [False, True])
-    def test_ends_when_somebody_subscribes_and_the_next_put_at_level_0_is_sent(
+    def test_ends_with_a_subscription_and_the_next_put_at_level_0_is_sent(
         self, running: Service, through_a_relay: bool
     ) -> None:
         endpoint = running.subscriber_endpoint
@@ -193,7 +193,7 @@ class TestWaitingForInterest:
         waiting.join()
         assert found == [Interest(1, False), "sent"]
 
-    def test_asks_nobody_while_nothing_changes(self, running: Service) -> None:
+    def test_asks_nothing_while_nothing_changes(self, running: Service) -> None:
         with running.open_publisher("p") as publisher:
             publisher.wait_for_interest("t", timeout_s=0.01)
             before = running.status().requests_count
@@ -201,7 +201,7 @@ class TestWaitingForInterest:
             assert running.status().requests_count - before <= 12
 
 
-def test_the_example_computes_only_while_somebody_listens(running: Service) -> None:
+def test_the_example_computes_only_while_there_is_a_listener(running: Service) -> None:
     command = [
         sys.executable,
         str(EXAMPLE),

@@ -166,7 +166,7 @@ def test_a_running_subscriber_notices_a_change_under_its_feet(
 
 @pytest.fixture
 def outdated(grown: Service) -> Service:
-    """The state of both clients is a copy from before the sixth message (fault M8)."""
+    """The state of both clients is a copy from before the sixth message."""
     copy = grown.directory / "old-state"
     shutil.copytree(grown.state_dir, copy)
     with an_s(grown, "stop") as subscriber, a_p(grown, "stop") as publisher:

@@ -158,9 +158,7 @@ class TestALink:
 
 class TestWhatIsNotDurable:
     @pytest.mark.usefixtures("server")
-    def test_is_pushed_to_nobody(
-        self, store: GatedStore, service: Service, context: Context
-    ) -> None:
+    def test_is_not_pushed(self, store: GatedStore, service: Service, context: Context) -> None:
         """Hole H30: neither before the commit, nor when the commit fails."""
         leaf = Leaf(context, service.subscriber_endpoint)
         leaf.want(exact("a"))
@@ -196,9 +194,7 @@ class TestWhatIsNotDurable:
 
 
 class TestTheEndpoint:
-    def test_is_another_free_port_if_nobody_chose_it_and_it_is_taken(
-        self, context: Context
-    ) -> None:
+    def test_is_another_free_port_if_it_was_not_chosen_and_is_taken(self, context: Context) -> None:
         holder = context.socket(zmq.XPUB)
         port = holder.bind_to_random_port("tcp://127.0.0.1")
         taken = f"tcp://127.0.0.1:{port}"

@@ -431,7 +431,7 @@ class TestInterest:
         ],
         ids=str,
     )
-    def test_that_is_malformed_is_refused_and_harms_nobody(
+    def test_that_is_malformed_is_refused_and_does_no_harm(
         self, fields: dict[str, object], service: Service, context: Context
     ) -> None:
         top = RelayProcess(service, "top", "--upstream", "tcp://127.0.0.1:1")
@@ -471,7 +471,7 @@ class TestInterest:
 
 
 class TestAnUpstreamThatHangs:
-    def test_delays_itself_and_nobody_else(self, service: Service, context: Context) -> None:
+    def test_delays_itself_and_no_other(self, service: Service, context: Context) -> None:
         """R22 and row 4.22: thousands of changes pass it by; awake again, it knows the newest."""
         good, bad = Source(context), Source(context)
         awake = RelayProcess(service, "awake", "--publisher", good.endpoint)

@@ -55,7 +55,7 @@ both = pytest.mark.parametrize(("kind", "setting", "default"), CLIENTS)
 
 
 @both
-def test_what_nobody_sets_has_its_default_and_no_state_on_disk(
+def test_what_is_not_set_has_its_default_and_no_state_on_disk(
     kind: Callable[..., Client], setting: str, default: str
 ) -> None:
     assert seen(kind("c")) == (default, 2.0, 10, False)

@@ -225,7 +225,7 @@ class TestALinkToTheProxy:
         yield link
         link.close()
 
-    def test_carries_nothing_that_nobody_wants(self, running: Service, link: LinkTo) -> None:
+    def test_carries_nothing_that_is_not_wanted(self, running: Service, link: LinkTo) -> None:
         """Row 4.2 at the source: dropped in the publisher, before the network; in bytes."""
         with (
             running.open_subscriber("s") as subscriber,
@@ -358,7 +358,7 @@ def test_step_files_put_and_subscribe_at_level_0(running: Service) -> None:
     assert "3 messages had no listener" in " ".join(unheard.stderr.split())
 
 
-def test_between_two_addresses_it_arrives_where_nobody_chose_an_ingress(service: Service) -> None:
+def test_between_two_addresses_it_arrives_where_no_ingress_was_chosen(service: Service) -> None:
     """The data endpoints follow the request endpoints; left on 127.0.0.1, each put was dropped."""
     address = "tcp://127.0.0.2:*"
     proxy = service.run(

@@ -48,7 +48,7 @@ def a_reader(peers: ExitStack, service: Service, client: str, wait_ms: int) -> z
     return socket
 
 
-def test_are_all_answered_by_one_put_and_keep_nobody_from_asking(
+def test_are_all_answered_by_one_put_and_keep_no_client_from_asking(
     service: Service, proxy: Process, peers: ExitStack
 ) -> None:
     assert proxy.exit_code is None

@@ -174,7 +174,7 @@ class WritesAfterItHasAcknowledged(Subscriber):
         del self.held[: len(before)]
 
 
-class SubscribesAnewWhenItsPlaceIsRefused(Subscriber):
+class SubscribesAgainWhenItsPlaceIsRefused(Subscriber):
     """It ignores LOG_CHANGED."""
 
     def subscribe(self) -> None:

@@ -55,7 +55,7 @@ def test_without_an_auditor_the_lines_of_the_proxy_are_the_log_with_a_warning() 
     assert "V1" in broken(check(world.run))
 
 
-def test_a_rolled_back_log_is_a_loss_even_if_everybody_was_told() -> None:
+def test_a_rolled_back_log_is_a_loss_even_if_all_were_told() -> None:
     world = a_world_with_a_subscriber(5)
     world.get("s1", "t", 5)
     del world.log["t"][3:]

@@ -64,7 +64,7 @@ def test_the_lab_says_which_of_two_processes_goes_on_with_the_work() -> None:
     assert_sound(a_world_with_a_twin())
 
 
-def test_where_nobody_says_it_the_one_that_began_later_goes_on() -> None:
+def test_where_it_is_not_said_the_one_that_began_later_goes_on() -> None:
     world = a_world_with_a_twin()
     del world.lines[places(world, Event, what="replace")[0]]
 
@@ -155,7 +155,7 @@ def test_a_generation_that_a_set_back_proxy_gives_again_is_another_subscription(
     assert "V6" in broken(check(world.run))
 
 
-def test_an_epoch_that_a_set_back_proxy_gives_again_replaces_nobody() -> None:
+def test_an_epoch_that_a_set_back_proxy_gives_again_replaces_no_process() -> None:
     world = a_world_with_a_subscriber(4, remembers=False)
     world.kill("s1")
     world.restart("s1")

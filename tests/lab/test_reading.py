@@ -140,7 +140,7 @@ def test_of_two_outputs_with_one_name_the_nearer_one_is_taken(tmp_path: Path) ->
     assert check(run).holds
 
 
-def test_an_output_that_nobody_names_is_judged_with_a_warning(folder: Path) -> None:
+def test_an_output_that_is_not_named_is_judged_with_a_warning(folder: Path) -> None:
     data = (folder / "out" / "s1.jsonl").read_bytes().splitlines(keepends=True)
     (folder / "lonely.jsonl").write_bytes(b"".join(data[:3]))
 

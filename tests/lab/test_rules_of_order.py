@@ -47,7 +47,7 @@ def the_proxy_stored_another_message_at_an_offset(world: SmallWorld) -> None:
 
 
 @planted("V3")
-def the_log_has_a_hole_that_nobody_acknowledged(world: SmallWorld) -> None:
+def the_log_has_a_hole_that_was_not_acknowledged(world: SmallWorld) -> None:
     begin_with_puts(world, "p1", "p2", "p1")
     del world.lines[places(world, Ok, op="put", process="p2")[0]]
     del world.lines[places(world, Stored)[1]]
@@ -136,7 +136,7 @@ def the_proxy_stores_under_an_old_epoch(world: SmallWorld) -> None:
 
 
 @planted("V10")
-def the_proxy_stores_under_an_epoch_that_nobody_has(world: SmallWorld) -> None:
+def the_proxy_stores_under_an_epoch_that_no_process_has(world: SmallWorld) -> None:
     change(world, places(world, Stored, topic="t")[-1], epoch=9)
 
 
@@ -218,7 +218,7 @@ def test_a_fenced_subscriber_may_learn_of_a_topic_of_its_pattern_and_begins_none
     assert broken(check(world.run)) == found
 
 
-def test_an_epoch_that_a_rollback_took_replaces_nobody_after_it() -> None:
+def test_an_epoch_that_a_rollback_took_replaces_no_process_after_it() -> None:
     """The answer to HELLO came when the store had been set back."""
     world = SmallWorld()
     s1 = world.start_client("s1", "subscriber", remembers=False)

@@ -35,7 +35,7 @@ from .worlds import a_world_with_a_subscriber, begin_with_puts
 
 
 @planted("V1")
-def an_acknowledged_message_that_nobody_read_is_gone_from_the_end(world: SmallWorld) -> None:
+def an_acknowledged_message_that_was_not_read_is_gone_from_the_end(world: SmallWorld) -> None:
     edit_log(world, "u", lambda seen: None)
     for index in places(world, FoundEnd, topic="u"):
         change(world, index, end=0)
@@ -91,7 +91,7 @@ def a_message_is_stored_a_second_time(world: SmallWorld) -> None:
 
 
 @planted("V2")
-def a_ghost_nobody_ever_put_it(world: SmallWorld) -> None:
+def a_ghost_no_publisher_put_it(world: SmallWorld) -> None:
     not_drained(world)
     last = max(s.sequence for s in world.log["t"] if s.publisher == "p1")
     append_found(world, "t", "p1", last + 1, 77)
@@ -257,7 +257,7 @@ def test_a_message_may_get_another_number_before_it_is_sent() -> None:
     assert_sound(world)
 
 
-def test_what_everybody_had_may_be_removed() -> None:
+def test_what_all_subscribers_had_may_be_removed() -> None:
     world = a_world_with_a_subscriber(2)
     world.put("p1", "t", outcome="killed")
     world.get("s1", "t", 3)

@@ -200,7 +200,7 @@ class TestAStoreThatCannotBeUsed:
 
         assert "Set AWS_ACCESS_KEY_ID" in self.replay(bucket)
 
-    def test_is_told_from_credentials_that_nobody_has_set(
+    def test_is_told_from_credentials_that_are_not_set(
         self, bucket: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")  # of a machine at Amazon

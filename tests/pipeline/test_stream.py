@@ -411,7 +411,7 @@ class TestATask:
 
         assert job.read(MessageRange("t", LOG, 1, 6)) == messages(2, 6)
 
-    def test_ends_with_endpoint_request_tries_and_seconds_when_nobody_answers(self) -> None:
+    def test_ends_with_endpoint_request_tries_and_seconds_without_an_answer(self) -> None:
         job = Job(Link(a_log(3), ">" * 11))
 
         with pytest.raises(ProxyUnreachableError) as error:

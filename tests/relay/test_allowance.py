@@ -216,7 +216,7 @@ def test_links_whose_heartbeats_go_on_without_end_are_never_cut() -> None:
     assert admission.closed_for_s(now_s) == 0
 
 
-def test_while_all_together_have_said_too_much_nobody_comes_in() -> None:
+def test_while_all_together_have_said_too_much_no_connection_comes_in() -> None:
     admission = Admission(0.0)
     speakers = [admission.accepted(0.0) for _ in range(64)]
     for speaker in speakers:
@@ -228,7 +228,7 @@ def test_while_all_together_have_said_too_much_nobody_comes_in() -> None:
     assert admission.closed_for_s(closed_s) == 0
 
 
-def test_while_nobody_comes_in_a_connection_may_say_less() -> None:
+def test_while_no_connection_comes_in_one_may_say_less() -> None:
     debt = in_debt(0.0)
     quiet, loud = debt.accepted(0.0), debt.accepted(0.0)
 

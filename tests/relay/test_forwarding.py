@@ -177,7 +177,7 @@ class TestARequest:
         node.answer(2)
         assert node.verbs()[-2:] == ["Status", "Get"]
 
-    def test_that_nobody_answers_is_forgotten_and_its_late_answer_dropped(self) -> None:
+    def test_that_is_not_answered_is_forgotten_and_its_late_answer_dropped(self) -> None:
         node = ANode(*(f"s{number}" for number in range(UNDER_WAY_MAX + 1)))
         for number in range(UNDER_WAY_MAX + 1):
             node.ask(f"s{number}", 0)
@@ -233,7 +233,7 @@ class TestOneFetch:
         assert client == "two"
         assert isinstance(reply, MessageBatches)
 
-    def test_that_found_something_serves_everybody_else_from_the_cache(self) -> None:
+    def test_that_found_something_serves_all_others_from_the_cache(self) -> None:
         node = confirmed("one", "two", "three")
         node.proxy.put(1)
         for client in ("one", "two"):
@@ -292,7 +292,7 @@ class TestACursor:
         assert log.subscriptions["two"].cursor == 1
         assert node.forwarding.untold == 0
 
-    def test_is_told_again_if_nobody_answered(self) -> None:
+    def test_is_told_again_without_an_answer(self) -> None:
         node = confirmed("one", "two")
         node.proxy.put(1)
         node.proxy.put(2)

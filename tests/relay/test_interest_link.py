@@ -125,7 +125,7 @@ class TestAWish:
         assert given(node) == exact("channel-999")
         assert wish.sent_count <= 100 + 2  # of the 1,000 within a second
 
-    def test_that_nobody_answers_is_said_again_with_growing_pauses(self) -> None:
+    def test_that_is_not_answered_is_said_again_with_growing_pauses(self) -> None:
         wish = a_wish()
         times, now_s = [], 0.0
         for _ in range(8):

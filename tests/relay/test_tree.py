@@ -129,7 +129,7 @@ class TestAnEdge:
 
         assert {edge.rate for edge in tree.edges} == {""}
 
-    def test_has_no_rate_that_nobody_counts(self) -> None:
+    def test_has_no_rate_that_is_not_counted(self) -> None:
         """A relay counts what comes from all above together; one that restarted, from zero."""
         several = two_looks(above=(ABOVE, AboveStatus(endpoint="tcp://other", settled=True)))
         another = two_looks(boot="another")
