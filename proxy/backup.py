@@ -1,9 +1,9 @@
 """`reliable-pubsub backup`: a copy of a data directory, also while its proxy runs, that is checked.
 
-The store is one SQLite file with a log beside it; two files that are copied one after the other
-show two different moments. SQLite's own backup copies one moment, page by page, while commits go
-on. Source: sqlite.org/backup.html; a read transaction holds the snapshot, so that a commit in
-between does not restart the copy.
+The store is one SQLite file with a write-ahead log (WAL) beside it; two files that are copied one
+after the other show two different moments. SQLite's own backup copies one moment, page by page,
+while commits go on. Source: sqlite.org/backup.html; a read transaction holds the snapshot, so that
+a commit in between does not restart the copy.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def _waiting(figures: Figures) -> Iterator[Metric]:
     yield gauge(
         "store_log_held_bytes",
         "Log of the store that another program keeps from being emptied.",
-        figures.log_held_bytes,
+        figures.wal_held_bytes,
     )
     yield gauges(
         "bound_used_ratio",

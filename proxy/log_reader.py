@@ -80,7 +80,7 @@ class StoreReader:
             f"SELECT {_COLUMNS}, row_crc FROM batch WHERE place >= ? AND place < ? ORDER BY place",
             (place if holder is None else holder, place_of(topic_id + 1, 0)),
         )
-        # An open cursor would keep the log of the writer from being reused.
+        # An open cursor would keep the WAL of the writer from being reused.
         with closing(cursor):
             end: int | None = None
             for row in cursor:

@@ -21,7 +21,7 @@ from .core.figures import Figures, Histogram, figures_of
 from .core.state import State
 from .core.survey import Survey, surveyed
 from .front_door import Endpoints
-from .store import LOG_BYTES_MAX, Store
+from .store import WAL_BYTES_MAX, Store
 
 if TYPE_CHECKING:
     from .postgres_store import PostgresStore
@@ -77,8 +77,8 @@ class Observation:
             now_s=now_s,
             commits=Histogram(COMMIT_BOUNDS_S, tuple(committer.by_duration), committer.commits_s),
             committed_records=committer.records,
-            log_held_bytes=self._store.log_held_bytes,
-            log_bytes_max=LOG_BYTES_MAX,
+            wal_held_bytes=self._store.wal_held_bytes,
+            wal_bytes_max=WAL_BYTES_MAX,
             push=self._endpoints.push.pushes.status(),
             ingress=self._endpoints.ingress.status(engine),
             connections=self._endpoints.entrance.status(),
@@ -99,7 +99,7 @@ class Observation:
                 records=self._committer.records,
                 last_commit_ms=self._committer.last_commit_s * 1000,
                 storage_full=state.is_storage_full,
-                log_held_bytes=self._store.log_held_bytes or UNSET,
+                log_held_bytes=self._store.wal_held_bytes or UNSET,
             ),
         )
 

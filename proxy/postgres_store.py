@@ -42,7 +42,7 @@ _MAKING: Final = 0x70756273  # names the advisory lock while the tables are made
 class PostgresStore:
     """The writing side; opened by the one process that serves. Used by one thread at a time."""
 
-    log_held_bytes = 0  # see `Store`
+    wal_held_bytes = 0  # see `Store`
 
     def __init__(
         self,

@@ -30,9 +30,9 @@ from .front_door import Endpoints
 from .log_reader import StoreReader
 from .observation import Observation
 from .server_settings import ServerSettings, opened_store
-from .store import LOG_BYTES_MAX
+from .store import WAL_BYTES_MAX
 from .stored_state import read_state, reading
-from .wal_check import LogDamage
+from .wal_check import WalDamage
 
 TICK_S: Final = 0.1
 SPACE_S: Final = 10.0  # without a failed write, after which a full disk counts as having space
@@ -46,7 +46,7 @@ class Server:
         self,
         settings: ServerSettings,
         *,
-        report_loss: Callable[[BadRange | LogDamage], None] = lambda _: None,
+        report_loss: Callable[[BadRange | WalDamage], None] = lambda _: None,
         progress: Callable[[int], None] = lambda _: None,
         warn: Callable[[str], None] = lambda _: None,
         recorder: Recorder | None = None,
@@ -66,7 +66,7 @@ class Server:
         """
         self._settings = settings
         self._warn = warn
-        self._log_is_held = False
+        self._wal_is_held = False
         self._full_at_s: float | None = None  # when a write last found the disk full
         self._recorder = recorder or Recorder()
         self._boot = secrets.token_hex(8)
@@ -338,7 +338,7 @@ class Server:
     def _tick(self, now_s: float, now_ns: int) -> None:
         """Do what is due by time."""
         self._tick_at_s = now_s + TICK_S / 2
-        self._look_at_log()
+        self._look_at_wal()
         self._look_at_disk(now_s)
         authentication, push = self.endpoints.authentication, self.endpoints.push
         if changed := authentication.look(now_s):
@@ -353,17 +353,17 @@ class Server:
             self._stopped.clear()
         self.observation.beat(now_s, self.engine.state)
 
-    def _look_at_log(self) -> None:
-        """Warn when another program starts to prevent the store's log from being emptied."""
-        is_held = self._store.log_held_bytes > 0
-        if is_held and not self._log_is_held:
+    def _look_at_wal(self) -> None:
+        """Warn when another program starts to prevent the store's WAL from being emptied."""
+        is_held = self._store.wal_held_bytes > 0
+        if is_held and not self._wal_is_held:
             self._warn(
-                f"warning: the log of the store has {self._store.log_held_bytes:,} bytes and "
-                "cannot be emptied, because another program reads the store (a sqlite3 shell, a "
-                f"backup): end it. At {LOG_BYTES_MAX:,} bytes puts are refused (STORAGE_FULL) "
-                "until then"
+                f"warning: the write-ahead log of the store has {self._store.wal_held_bytes:,} "
+                "bytes and cannot be emptied, because another program reads the store (a sqlite3 "
+                f"shell, a backup): end it. At {WAL_BYTES_MAX:,} bytes puts are refused "
+                "(STORAGE_FULL) until then"
             )
-        self._log_is_held = is_held
+        self._wal_is_held = is_held
 
     def _look_at_disk(self, now_s: float) -> None:
         """Report that the disk can be written again, when no write has failed for SPACE_S."""

@@ -16,7 +16,7 @@ from reliable_pubsub.relay.core.inflow import ConnectionBounds
 from .core.state import BrokerSettings
 from .push import EndpointSettings
 from .store import Store
-from .wal_check import LogDamage
+from .wal_check import WalDamage
 
 if TYPE_CHECKING:
     from .postgres_store import PostgresStore
@@ -41,7 +41,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
 
 def opened_store(
     settings: ServerSettings,
-    report_loss: Callable[[LogDamage], None],
+    report_loss: Callable[[WalDamage], None],
     stand_by: Callable[[str], None],
 ) -> Store | PostgresStore:
     """Open the store, which may take until another process has ended."""

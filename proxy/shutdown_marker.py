@@ -1,4 +1,4 @@
-"""The shutdown marker: how the last proxy ran and ended, which says what its log may look like.
+"""The shutdown marker: how the last proxy ran and ended, which says what its WAL may look like.
 
 One small file, overwritten in place at each start and stop, within one sector, so that it needs no
 space on a full disk.
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from reliable_pubsub.common.core.errors import StorageFailedError
 from reliable_pubsub.common.core.message_base import Durability
@@ -27,7 +27,8 @@ class ShutdownMarker(Struct, frozen=True):
 
     durability: Durability
     machine_boot: str  # "" if unknown; while it is the same, no power was lost
-    log_moved: bool = False  # the whole log was moved into the store file: it may be missing
+    # The whole WAL was moved into the store file: it may be missing.
+    wal_moved: bool = field(default=False, name="log_moved")
 
 
 def machine_boot() -> str:

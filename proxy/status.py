@@ -189,8 +189,8 @@ def _head(report: StatusReport) -> Text:
         if isinstance(committer.log_held_bytes, int):
             held = _bytes(committer.log_held_bytes)
             text.append(
-                f"\nANOTHER PROGRAM READS THE STORE: its log has {held} and cannot be emptied; end "
-                "that program",
+                f"\nANOTHER PROGRAM READS THE STORE: its write-ahead log has {held} and cannot be "
+                "emptied; end that program",
                 "bold red",
             )
     if isinstance(report.paused, str):

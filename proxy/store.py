@@ -38,19 +38,19 @@ from .shutdown_marker import (
 )
 from .stored_state import FILE_NAME, UNREADABLE, has_own_schema, open_reader
 from .upgrade import upgrade
-from .wal_check import LogDamage, check_log
+from .wal_check import WalDamage, check_wal
 
 MARK_NAME: Final = "initialised"  # exists once a store was created; records how the last proxy ran
-CHECKPOINT_PAGES: Final = 2000  # 8 MiB of log between two checkpoints
+CHECKPOINT_PAGES: Final = 2000  # 8 MiB of WAL between two checkpoints
 SPARE_PAGES: Final = 4096  # 16 MiB kept free for the next messages
 VACUUM_PAGES: Final = 8192  # 32 MiB returned in one commit: more than one removal frees
-LOG_BYTES: Final = CHECKPOINT_PAGES * (4096 + 24)  # pages with their frame headers
-LONG_LOG_BYTES: Final = 8 * LOG_BYTES  # a checkpoint could not reset it
-LOG_BYTES_MAX: Final = GIB  # above this, puts are refused until other readers have ended
+WAL_BYTES: Final = CHECKPOINT_PAGES * (4096 + 24)  # pages with their frame headers
+LONG_WAL_BYTES: Final = 8 * WAL_BYTES  # a checkpoint could not reset it
+WAL_BYTES_MAX: Final = GIB  # above this, puts are refused until other readers have ended
 BUSY_MS: Final = 5000  # how long to wait for another program's write
 _HELD: Final = (
     "another program reads the store of the proxy without end (a sqlite3 shell, a backup), so "
-    "its log cannot be emptied; end that program, and the proxy continues"
+    "its write-ahead log cannot be emptied; end that program, and the proxy continues"
 )
 _LOCKED: Final = "another program writes to the store of the proxy; end it, and the proxy continues"
 _ZEROS: Final = bytes(64 * 1024)
@@ -68,14 +68,14 @@ class Store:
         durability: Durability,
         *,
         accept_loss: bool = False,
-        report: Callable[[LogDamage], None] = lambda _: None,
-        log_bytes_max: int = LOG_BYTES_MAX,
+        report: Callable[[WalDamage], None] = lambda _: None,
+        wal_bytes_max: int = WAL_BYTES_MAX,
     ) -> None:
         """Lock the data directory, and open its store or make a new one.
 
         Args:
-            accept_loss: discard commits of the log that cannot be read; passed to `report`.
-            log_bytes_max: of the log, while another program prevents its reset.
+            accept_loss: discard commits of the WAL that cannot be read; passed to `report`.
+            wal_bytes_max: of the WAL, while another program prevents its reset.
 
         Raises:
             InUseError: another proxy uses the directory.
@@ -87,14 +87,14 @@ class Store:
         self._mark = directory / MARK_NAME
         self._marker = ShutdownMarker(durability, machine_boot())
         self.promise: Promise = durability  # what an acknowledgement means
-        self._log_bytes_max = log_bytes_max
-        self.log_held_bytes = 0  # of the log, while another program prevents its reset
+        self._wal_bytes_max = wal_bytes_max
+        self.wal_held_bytes = 0  # of the WAL, while another program prevents its reset
         self._opened: sqlite3.Connection | None = None
         try:
-            damage = self._judge_log(accept_loss)
+            damage = self._check_wal(accept_loss)
             self._open(directory)
             if damage is not None:
-                self._forget_log()
+                self._reset_wal()
                 report(damage)
         except UNREADABLE as error:
             self.close()
@@ -121,13 +121,13 @@ class Store:
         """A second, read-only connection."""
         return open_reader(self.path)
 
-    def _judge_log(self, accept_loss: bool) -> LogDamage | None:
-        """Check the log before SQLite opens it, which would ignore damage silently.
+    def _check_wal(self, accept_loss: bool) -> WalDamage | None:
+        """Check the WAL before SQLite opens it, which would ignore damage silently.
 
         Raises:
             DamagedError: commits cannot be read, and `accept_loss` is off.
         """
-        damage = check_log(self.path, read_shutdown_marker(self._mark))
+        damage = check_wal(self.path, read_shutdown_marker(self._mark))
         if damage is None or accept_loss or damage.expected:
             return damage
         raise DamagedError(
@@ -135,11 +135,11 @@ class Store:
             "--accept-loss to give these commits up"
         )
 
-    def _forget_log(self) -> None:
-        """Reset the log, so that frames after the damage are not found again."""
+    def _reset_wal(self) -> None:
+        """Reset the WAL, so that frames after the damage are not found again."""
         with suppress(*UNREADABLE):  # without space they are found again
             self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        _reserve_log(Path(f"{self.path}-wal"))
+        _reserve_wal(Path(f"{self.path}-wal"))
 
     def _open(self, directory: Path) -> None:
         fresh = not self.path.exists() or not self.path.stat().st_size
@@ -165,7 +165,7 @@ class Store:
             *FULL_SYNC_PRAGMAS,
         ):
             self.connection.execute(f"PRAGMA {pragma}")
-        self._log_pages = 0  # about the number written since the last checkpoint
+        self._wal_pages = 0  # about the number written since the last checkpoint
         (self._page_bytes,) = self.connection.execute("PRAGMA page_size").fetchone()
         version = self.connection.execute("PRAGMA user_version").fetchone()[0]
         if version == 0 and not self._has_tables():
@@ -178,7 +178,7 @@ class Store:
                 "made it, open it with that one; if another program has changed it, "
                 f"{RESTORE_A_COPY}"
             )
-        _reserve_log(Path(f"{self.path}-wal"))
+        _reserve_wal(Path(f"{self.path}-wal"))
         write_shutdown_marker(self._mark, self._marker)
         sync_directory(directory)
         self._topics: dict[int, tuple[str, str]] = {
@@ -209,9 +209,9 @@ class Store:
             StorageFullError: no space; the transaction left no trace.
             StorageFailedError: a write or sync failed; the file must not be written again.
         """
-        if self.log_held_bytes >= self._log_bytes_max:
+        if self.wal_held_bytes >= self._wal_bytes_max:
             self._tidy(self._checkpoint)
-        if self.log_held_bytes >= self._log_bytes_max:
+        if self.wal_held_bytes >= self._wal_bytes_max:
             raise StorageFullError(f"{self.path}-wal: {_HELD}", why=_HELD)
         connection = self._opened
         assert connection is not None
@@ -220,15 +220,15 @@ class Store:
             bodies_bytes += len(getattr(record, "body", b""))
             trims = trims or isinstance(record, Trimmed)
         try:
-            execute = connection.execute  # a cursor that is kept would keep the log open
+            execute = connection.execute  # a cursor that is kept would keep the WAL open
             execute("BEGIN IMMEDIATE")
             for statement, values in statements(records, self._topics):
                 execute(statement, values)
             execute("COMMIT")
-            self._log_pages += 4 + len(records) // 8 + bodies_bytes // 4000  # an estimate
+            self._wal_pages += 4 + len(records) // 8 + bodies_bytes // 4000  # an estimate
             if trims:
                 self._tidy(self._give_space_back)
-            if self._log_pages >= CHECKPOINT_PAGES:
+            if self._wal_pages >= CHECKPOINT_PAGES:
                 self._tidy(self._checkpoint)
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", 0)
@@ -263,13 +263,13 @@ class Store:
         if excess > 0:
             # Each page is a row without columns, of which `execute` takes only the first one.
             self.connection.executescript(f"PRAGMA incremental_vacuum({excess})")
-            self._log_pages += 2 * excess
+            self._wal_pages += 2 * excess
 
     def _tidy(self, work: Callable[[], None]) -> None:
         """Do optional work; without space it is left for the next time.
 
         Raises:
-            sqlite3.Error: a write or sync failed; what was committed is in the log.
+            sqlite3.Error: a write or sync failed; what was committed is in the WAL.
         """
         try:
             work()
@@ -278,22 +278,22 @@ class Store:
                 raise
 
     def _checkpoint(self) -> None:
-        """Move the log into the file and reset it; without space it keeps growing.
+        """Move the WAL into the file and reset it; without space it keeps growing.
 
         It also keeps growing while another program reads it, which shows in its length.
         """
-        self._log_pages = 0
-        frames, moved = self._move_log("PASSIVE")
-        log_bytes = frames * (self._page_bytes + FRAME_HEADER_BYTES)
-        if log_bytes > LONG_LOG_BYTES and moved == frames:
-            frames, _ = self._move_log("TRUNCATE")
-            log_bytes = frames * (self._page_bytes + FRAME_HEADER_BYTES)
+        self._wal_pages = 0
+        frames, moved = self._move_wal("PASSIVE")
+        wal_bytes = frames * (self._page_bytes + FRAME_HEADER_BYTES)
+        if wal_bytes > LONG_WAL_BYTES and moved == frames:
+            frames, _ = self._move_wal("TRUNCATE")
+            wal_bytes = frames * (self._page_bytes + FRAME_HEADER_BYTES)
             if not frames:
-                _reserve_log(Path(f"{self.path}-wal"))
-        self.log_held_bytes = log_bytes if log_bytes > LONG_LOG_BYTES else 0
+                _reserve_wal(Path(f"{self.path}-wal"))
+        self.wal_held_bytes = wal_bytes if wal_bytes > LONG_WAL_BYTES else 0
 
-    def _move_log(self, how: str) -> tuple[int, int]:
-        """Checkpoint without waiting; return the frames of the log, and those moved."""
+    def _move_wal(self, how: str) -> tuple[int, int]:
+        """Checkpoint without waiting; return the frames of the WAL, and those moved."""
         self.connection.execute("PRAGMA busy_timeout = 0")
         try:
             row = self.connection.execute(f"PRAGMA wal_checkpoint({how})").fetchone()
@@ -310,10 +310,10 @@ class Store:
         """
         connection, self._opened = self.connection, None
         self._close_connection(connection)
-        log = Path(f"{self.path}-wal")
-        if log.exists():  # its commits belong to the old file
+        wal = Path(f"{self.path}-wal")
+        if wal.exists():  # its commits belong to the old file
             raise StorageFailedError(
-                f"{log} could not be emptied, because another program reads the store (a sqlite3 "
+                f"{wal} could not be emptied, because another program reads the store (a sqlite3 "
                 "shell); end it and try again. The store is as it was"
             )
         descriptor = os.open(file, os.O_RDONLY)
@@ -325,7 +325,7 @@ class Store:
         sync_directory(self.path.parent)
 
     def close(self) -> None:
-        """Move the log into the file, if there is space, and unlock the directory."""
+        """Move the WAL into the file, if there is space, and unlock the directory."""
         try:
             if self._opened is not None:
                 self._close_connection(self._opened)
@@ -333,9 +333,9 @@ class Store:
             self._lock.close()
 
     def _close_connection(self, connection: sqlite3.Connection) -> None:
-        """Record first that the log may be missing: SQLite deletes it after moving it."""
-        moved = replace(self._marker, log_moved=True)
-        with suppress(*UNREADABLE, StorageFailedError):  # then the log stays, as after a kill
+        """Record first that the WAL may be missing: SQLite deletes it after moving it."""
+        moved = replace(self._marker, wal_moved=True)
+        with suppress(*UNREADABLE, StorageFailedError):  # then the WAL stays, as after a kill
             _, pages, done = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             if pages == done and self._mark.exists():
                 write_shutdown_marker(self._mark, moved)
@@ -345,8 +345,8 @@ class Store:
                 write_shutdown_marker(self._mark, moved)
 
 
-def _reserve_log(path: Path) -> None:
-    """Extend SQLite's log with zeros to its full length, so that a commit need not extend it.
+def _reserve_wal(path: Path) -> None:
+    """Extend the WAL with zeros to its full length, so that a commit need not extend it.
 
     An fdatasync that must also record a new file length took 150 us where one that need not took
     95 us (docs/decisions/0003). What follows the last commit is never read: it is not part
@@ -356,7 +356,7 @@ def _reserve_log(path: Path) -> None:
     try:
         length = os.fstat(descriptor).st_size
         os.lseek(descriptor, length, os.SEEK_SET)
-        for _ in range(length, LOG_BYTES, len(_ZEROS)):
+        for _ in range(length, WAL_BYTES, len(_ZEROS)):
             os.write(descriptor, _ZEROS)
         sync_file(descriptor)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Checks SQLite's write-ahead log for damage before SQLite opens the store.
+"""Checks SQLite's write-ahead log (WAL) for damage before SQLite opens the store.
 
 SQLite stops its recovery silently at the first frame with a wrong checksum. It takes that frame
 for a transaction torn by a crash; but one changed byte looks the same, and would discard every
@@ -25,7 +25,7 @@ from .core.write_ahead_log import (
     INDEX_BYTES,
     Frame,
     IndexMark,
-    LogHeader,
+    WalHeader,
     batches_in,
     checksum_of,
     parse_frame,
@@ -38,8 +38,8 @@ _CHUNK_BYTES: Final = 1 << 16
 _PAGE_BYTES: Final = 4096  # where nothing says how long a page is
 
 
-class LogDamage(Struct, frozen=True, kw_only=True):
-    """Commits of the log that cannot be read back."""
+class WalDamage(Struct, frozen=True, kw_only=True):
+    """Commits of the WAL that cannot be read back."""
 
     path: str
     why: str
@@ -66,8 +66,8 @@ class _Broken(Struct, frozen=True):
     frames: int = 0  # that were committed, as far as known
 
 
-def check_log(database: Path, last: ShutdownMarker | None) -> LogDamage | None:
-    """Check the log of a store that no process has open; nothing is changed.
+def check_wal(database: Path, last: ShutdownMarker | None) -> WalDamage | None:
+    """Check the WAL of a store that no process has open; nothing is changed.
 
     Returns:
         None if everything that was committed to it can be read back.
@@ -75,15 +75,15 @@ def check_log(database: Path, last: ShutdownMarker | None) -> LogDamage | None:
     Raises:
         StorageFailedError: the system cannot read it.
     """
-    log = Path(f"{database}-wal")
+    wal = Path(f"{database}-wal")
     mark = _read_index(Path(f"{database}-shm"))
     boot = machine_boot()
     same_boot = last is not None and bool(boot) and last.machine_boot == boot
-    with _readable(log):
+    with _readable(wal):
         try:
-            file = log.open("rb")
+            file = wal.open("rb")
         except FileNotFoundError:
-            return _missing(log, mark, last)
+            return _missing(wal, mark, last)
         with file:
             header = parse_header(file.read(HEADER_BYTES))
             if header is None:
@@ -97,21 +97,22 @@ def check_log(database: Path, last: ShutdownMarker | None) -> LogDamage | None:
             return _describe(file, header, broken, database, expected=expected)
 
 
-def _missing(log: Path, mark: IndexMark | None, last: ShutdownMarker | None) -> LogDamage | None:
-    """A running proxy always has a log; one that stops first records that it was moved."""
-    needed = bool(mark and mark.frames) if last is None else not last.log_moved
+def _missing(wal: Path, mark: IndexMark | None, last: ShutdownMarker | None) -> WalDamage | None:
+    """A running proxy always has a WAL; one that stops first records that it was moved."""
+    needed = bool(mark and mark.frames) if last is None else not last.wal_moved
     if not needed:
         return None
-    return LogDamage(
-        path=str(log),
+    return WalDamage(
+        path=str(wal),
         why="is missing, though the last proxy was killed and had commits in it, or may have had "
-        "(another program that opens the store moves the log into it; then nothing is lost)",
+        "(another program that opens the store moves the write-ahead log into it; then nothing is "
+        "lost)",
         commits=1 if mark and mark.frames else 0,
     )
 
 
 def _without_header(file: BinaryIO, mark: IndexMark | None, same_boot: bool) -> _Broken | None:
-    """Check a log without a valid header, which SQLite takes for an empty one."""
+    """Check a WAL without a valid header, which SQLite takes for an empty one."""
     if mark is not None and mark.frames:
         return _Broken("its header is not as it was written", 0, mark.frames)
     if mark is not None and same_boot:  # everything is in the file
@@ -123,14 +124,14 @@ def _without_header(file: BinaryIO, mark: IndexMark | None, same_boot: bool) -> 
 
 
 def _broken(
-    file: BinaryIO, header: LogHeader, mark: IndexMark | None, same_boot: bool
+    file: BinaryIO, header: WalHeader, mark: IndexMark | None, same_boot: bool
 ) -> _Broken | None:
-    """Follow the chain; the index mark of this log says how far it must reach."""
+    """Follow the chain; the index mark of this WAL says how far it must reach."""
     if mark is not None and mark.salts != header.salts:
         if same_boot and mark.frames:
-            return _Broken("is not the log that was written last", 0, mark.frames)
+            return _Broken("is not the write-ahead log that was written last", 0, mark.frames)
         if not same_boot:
-            mark = None  # it is of an older log, and was not written back before the power failed
+            mark = None  # it is of an older WAL, and was not written back before the power failed
     needed = mark.frames if mark is not None and mark.salts == header.salts else 0
     exact = mark is not None and same_boot
     checksum, count = header.checksum, 0
@@ -142,7 +143,7 @@ def _broken(
             break
         checksum, count = computed, count + 1
         if mark is not None and count == needed and checksum != mark.checksum:
-            return _Broken("is not the log that was written last", 0, needed)
+            return _Broken("is not the write-ahead log that was written last", 0, needed)
     if count < needed:
         return _Broken("a frame is not as it was written", count, needed)
     if bad is None or exact:
@@ -151,7 +152,7 @@ def _broken(
 
 
 def _later_commit(
-    file: BinaryIO, header: LogHeader, bad: Frame, checksum: tuple[int, int], count: int
+    file: BinaryIO, header: WalHeader, bad: Frame, checksum: tuple[int, int], count: int
 ) -> _Broken | None:
     """Find a transaction that continues one which ends at or after the bad frame.
 
@@ -170,16 +171,16 @@ def _later_commit(
     return None
 
 
-def _frames(file: BinaryIO, header: LogHeader, first: int = 0) -> Iterator[Frame]:
-    """The frames of a log from number `first`; a partial last frame is ignored."""
+def _frames(file: BinaryIO, header: WalHeader, first: int = 0) -> Iterator[Frame]:
+    """The frames of a WAL from number `first`; a partial last frame is ignored."""
     file.seek(HEADER_BYTES + first * header.frame_bytes)
     while len(data := file.read(header.frame_bytes)) == header.frame_bytes:
         yield parse_frame(data)
 
 
 def _describe(
-    file: BinaryIO, header: LogHeader, broken: _Broken, database: Path, *, expected: bool
-) -> LogDamage:
+    file: BinaryIO, header: WalHeader, broken: _Broken, database: Path, *, expected: bool
+) -> WalDamage:
     """Describe what follows the break, as far as it can be read."""
     known = _known_ends(database)
     readable = {topic_id: end for topic_id, (_, end) in known.items()}
@@ -196,7 +197,7 @@ def _describe(
         if number >= broken.frame and ours:
             commits += bool(frame.database_pages)
             last = max(last, number + 1)
-    return LogDamage(
+    return WalDamage(
         path=file.name,
         why=broken.why,
         first_byte=HEADER_BYTES + broken.frame * header.frame_bytes if broken.frame else 0,
@@ -217,7 +218,7 @@ def _topic(topic_id: int, known: Mapping[int, tuple[str, int]]) -> str:
 
 
 def _known_ends(database: Path) -> dict[int, tuple[str, int]]:
-    """Name and end of each topic in the file without its log; empty if it is unreadable."""
+    """Name and end of each topic in the file without its WAL; empty if it is unreadable."""
     uri = f"{database.absolute().as_uri()}?mode=ro&immutable=1"
     try:
         with closing(sqlite3.connect(uri, uri=True)) as connection:
@@ -227,18 +228,18 @@ def _known_ends(database: Path) -> dict[int, tuple[str, int]]:
         return {}
 
 
-def _guessed_header(log: BinaryIO, database: Path, mark: IndexMark | None) -> LogHeader:
-    """A guess at an unreadable log header, used for the description only."""
+def _guessed_header(wal: BinaryIO, database: Path, mark: IndexMark | None) -> WalHeader:
+    """A guess at an unreadable WAL header, used for the description only."""
     page_bytes = _PAGE_BYTES
     if database.exists():
         with database.open("rb") as file:
             page_bytes = int.from_bytes(file.read(18)[16:], "big")
     if page_bytes < 512 or page_bytes & (page_bytes - 1):
         page_bytes = 1 << 16 if page_bytes == 1 else _PAGE_BYTES
-    log.seek(HEADER_BYTES)
-    first = log.read(FRAME_HEADER_BYTES).ljust(FRAME_HEADER_BYTES, b"\0")
+    wal.seek(HEADER_BYTES)
+    first = wal.read(FRAME_HEADER_BYTES).ljust(FRAME_HEADER_BYTES, b"\0")
     salts = mark.salts if mark is not None and mark.frames else parse_frame(first).salts
-    return LogHeader(page_bytes, salts, "<", (0, 0))
+    return WalHeader(page_bytes, salts, "<", (0, 0))
 
 
 def _read_index(index: Path) -> IndexMark | None:

@@ -30,7 +30,7 @@ from reliable_pubsub.proxy import store as store_module
 from reliable_pubsub.proxy.store import MARK_NAME
 from reliable_pubsub.proxy.stored_state import FILE_NAME
 
-from .small_store import LOG_BYTES, Files, Subject, build, contents, put_files
+from .small_store import WAL_BYTES, Files, Subject, build, contents, put_files
 from .worker_pool import worker_pool
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -118,7 +118,7 @@ def judge(case: Case, subject: Subject, directory: Path) -> Outcome:
 
 def judge_all(cases: Sequence[Case], subject: Subject) -> list[Outcome]:
     """Judge in a directory of this process's own."""
-    setattr(store_module, "LOG_BYTES", LOG_BYTES)  # noqa: B010
+    setattr(store_module, "WAL_BYTES", WAL_BYTES)  # noqa: B010
     with tempfile.TemporaryDirectory(dir=_memory()) as scratch:
         return [judge(case, subject, Path(scratch) / "data") for case in cases]
 

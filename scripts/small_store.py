@@ -30,7 +30,7 @@ from reliable_pubsub.proxy.store import Store
 from reliable_pubsub.proxy.stored_state import FILE_NAME, read_state
 
 PAGE_BYTES = 512  # the smallest: each byte costs a run, and the format is the same
-LOG_BYTES = 40_000  # written beforehand; the proxy has 8 MiB, and nothing else is in the rest
+WAL_BYTES = 40_000  # written beforehand; the proxy has 8 MiB, and nothing else is in the rest
 NOW_NS = 1_700_000_000_000_000_000
 
 
@@ -94,7 +94,7 @@ def build(scratch: Path, state: str) -> Subject:
     with closing(sqlite3.connect(directory / FILE_NAME)) as connection:
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         connection.execute("VACUUM")
-    setattr(store_module, "LOG_BYTES", LOG_BYTES)  # noqa: B010  (it is Final)
+    setattr(store_module, "WAL_BYTES", WAL_BYTES)  # noqa: B010  (it is Final)
     store = Store(directory, "sync")
     for records in beginning():
         store.commit(records)

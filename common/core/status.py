@@ -94,7 +94,7 @@ class CommitterStatus(Struct, frozen=True, kw_only=True):
     records: int
     last_commit_ms: float
     storage_full: bool
-    log_held_bytes: int | UnsetType = UNSET  # of the log, while another program holds it
+    log_held_bytes: int | UnsetType = UNSET  # of the store's WAL, while another program holds it
 
 
 class PushStatus(Struct, frozen=True, kw_only=True):

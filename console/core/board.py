@@ -392,4 +392,7 @@ def _warnings(status: StatusReport) -> Iterator[str]:
         if committer.storage_full:
             yield "The disk of the proxy is full: puts are refused until there is space."
         if isinstance(committer.log_held_bytes, int):
-            yield "Another program reads the store, so its log cannot be emptied; end that program."
+            yield (
+                "Another program reads the store, so its write-ahead log cannot be emptied; end "
+                "that program."
+            )

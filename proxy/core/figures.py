@@ -53,7 +53,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     waiting_gets: int
     staged_bytes: int
     storage_full: bool
-    log_held_bytes: int  # of the store's log, while another program holds it
+    wal_held_bytes: int  # of the store's WAL, while another program holds it
     commits: Histogram
     committed_records: int
     push: PushStatus
@@ -69,8 +69,8 @@ def figures_of(
     now_s: float,
     commits: Histogram,
     committed_records: int,
-    log_held_bytes: int,
-    log_bytes_max: int,
+    wal_held_bytes: int,
+    wal_bytes_max: int,
     push: PushStatus,
     ingress: IngressStatus,
     connections: ConnectionsStatus | UnsetType,
@@ -87,7 +87,7 @@ def figures_of(
         len(state.sessions) / settings.clients_max,
         state.accounts.stored_bytes / settings.stored_bytes_max,
         state.staging.held_bytes / settings.staged_bytes_max,
-        log_held_bytes / log_bytes_max,
+        wal_held_bytes / wal_bytes_max,
         survey.topic_bytes,
         survey.topic_subscriptions,
         survey.topic_publishers,
@@ -114,7 +114,7 @@ def figures_of(
         waiting_gets=len(engine.waiting),
         staged_bytes=state.staging.held_bytes,
         storage_full=state.is_storage_full,
-        log_held_bytes=log_held_bytes,
+        wal_held_bytes=wal_held_bytes,
         commits=commits,
         committed_records=committed_records,
         push=push,

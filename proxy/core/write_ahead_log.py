@@ -1,6 +1,6 @@
-"""SQLite's write-ahead log and the header of its index: bytes in, values out.
+"""SQLite's write-ahead log (WAL) and the header of its index: bytes in, values out.
 
-The log is a header and then frames, each a page with a header of its own. Every checksum is
+The WAL is a header and then frames, each a page with a header of its own. Every checksum is
 computed over its frame and the checksum before it, so the frames are a chain. A frame with
 `database_pages` is the last one of a transaction.
 Source: sqlite.org/walformat.html, sections 1 and 2; sqlite.org/fileformat2.html, section 1.6.
@@ -30,8 +30,8 @@ _PAGE_BYTES: Final = frozenset(1 << power for power in range(9, 17))
 _TABLE_LEAF: Final = 13  # first byte of a page with rows
 
 
-class LogHeader(Struct, frozen=True):
-    """How to read the frames; `salts` change each time the log is reset."""
+class WalHeader(Struct, frozen=True):
+    """How to read the frames; `salts` change each time the WAL is reset."""
 
     page_bytes: int
     salts: bytes
@@ -78,8 +78,8 @@ def checksum_of(frame: Frame, seed: Checksum, order: Order) -> Checksum:
     return add_up(frame.page, add_up(frame.checked, seed, order), order)
 
 
-def parse_header(data: bytes) -> LogHeader | None:
-    """Parse the header of a log; None if it is damaged."""
+def parse_header(data: bytes) -> WalHeader | None:
+    """Parse the header of a WAL; None if it is damaged."""
     if len(data) < HEADER_BYTES:
         return None
     magic, version, page_bytes, _, salts, first, second = struct.unpack(">IIII8sII", data[:32])
@@ -88,7 +88,7 @@ def parse_header(data: bytes) -> LogHeader | None:
         return None
     if add_up(data[:24], (0, 0), order) != (first, second):
         return None
-    return LogHeader(page_bytes, salts, order, (first, second))
+    return WalHeader(page_bytes, salts, order, (first, second))
 
 
 def parse_frame(data: bytes) -> Frame:

@@ -104,10 +104,13 @@ def test_the_loop_commits_by_itself_while_commits_are_fast() -> None:
         assert committer.commit()
         assert committer.outcomes.pop() == Committed(lsn)
 
-    committer.last_commit_s = 2 * committer_module.FAST_S
-    committer.submitted.append(Work([an_append(3)], 4))
+    committer.submitted += [Work([an_append(3)], 4), Work([an_append(4)], 5)]  # of one turn
     assert committer.commit()
-    assert store.commits == [1, 1, 1], "the second thread has it"
+    assert committer.outcomes.pop() == Committed(5)
+    committer.last_commit_s = 2 * committer_module.FAST_S
+    committer.submitted.append(Work([an_append(5)], 6))
+    assert committer.commit()
+    assert store.commits == [1, 1, 1, 2], "the second thread has it"
 
 
 @pytest.mark.usefixtures("patient")

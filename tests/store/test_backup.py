@@ -17,7 +17,7 @@ from reliable_pubsub.proxy import store as store_module
 from reliable_pubsub.proxy.check import check_store
 from reliable_pubsub.proxy.core.storage import StorageFullError
 from reliable_pubsub.proxy.core.stored import StoredState
-from reliable_pubsub.proxy.store import LOG_BYTES, Store
+from reliable_pubsub.proxy.store import WAL_BYTES, Store
 from reliable_pubsub.proxy.stored_state import FILE_NAME, read_state
 from tests.fakes import a_beginning, an_append
 
@@ -219,10 +219,10 @@ class TestALogThatAnotherProgramHolds:
     def short(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Everything is a hundredth of what it is."""
         monkeypatch.setattr(store_module, "CHECKPOINT_PAGES", 20)
-        monkeypatch.setattr(store_module, "LONG_LOG_BYTES", 8 * 20 * 4096)
+        monkeypatch.setattr(store_module, "LONG_WAL_BYTES", 8 * 20 * 4096)
 
     def held(self, directory: Path) -> tuple[Store, sqlite3.Connection]:
-        store = Store(directory, "sync", log_bytes_max=40 * 20 * 4096)
+        store = Store(directory, "sync", wal_bytes_max=40 * 20 * 4096)
         store.commit(a_beginning())
         shell = sqlite3.connect(directory / FILE_NAME, isolation_level=None)
         shell.execute("BEGIN")
@@ -247,8 +247,8 @@ class TestALogThatAnotherProgramHolds:
         offset = self.fill(store)
 
         assert offset > 40
-        assert store.log_held_bytes >= 40 * 20 * 4096
-        assert Path(f"{store.path}-wal").stat().st_size < LOG_BYTES + 80 * 20 * 4096
+        assert store.wal_held_bytes >= 40 * 20 * 4096
+        assert Path(f"{store.path}-wal").stat().st_size < WAL_BYTES + 80 * 20 * 4096
         shell.close()
         store.close()
         assert read(tmp_path).topics[0].end == offset
@@ -259,7 +259,7 @@ class TestALogThatAnotherProgramHolds:
         for offset in range(25):
             store.commit([an_append(offset, body=BODY)])
 
-        assert store.log_held_bytes > 0
+        assert store.wal_held_bytes > 0
         shell.close()
         store.close()
 
@@ -270,8 +270,8 @@ class TestALogThatAnotherProgramHolds:
         shell.close()
         store.commit([an_append(offset, body=BODY)])
 
-        assert store.log_held_bytes == 0
-        assert Path(f"{store.path}-wal").stat().st_size <= LOG_BYTES + 64 * 1024
+        assert store.wal_held_bytes == 0
+        assert Path(f"{store.path}-wal").stat().st_size <= WAL_BYTES + 64 * 1024
         store.close()
 
     def test_of_a_store_without_such_a_program_is_never_long(self, tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ class TestALogThatAnotherProgramHolds:
             for offset in range(200):
                 store.commit([an_append(offset, body=BODY)])
 
-                assert store.log_held_bytes == 0
+                assert store.wal_held_bytes == 0
 
 
 def test_a_program_that_writes_in_the_store_stops_puts_and_not_the_proxy(

@@ -24,7 +24,7 @@ from scripts.small_store import PAGE_BYTES, Subject, build
 @pytest.fixture(scope="module", params=["killed", "stopped"])
 def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as scratch:
-        patch.setattr(store, "LOG_BYTES", store.LOG_BYTES)  # put back what `build` sets
+        patch.setattr(store, "WAL_BYTES", store.WAL_BYTES)  # put back what `build` sets
         yield build(Path(scratch), request.param)
 
 
@@ -41,7 +41,7 @@ def test_the_sweep_finds_what_sqlite_keeps_to_itself(
     """Without the check of the log: the sweep can fail."""
     if subject.state != "killed":
         pytest.skip("no log stands there")
-    monkeypatch.setattr(store, "check_log", lambda *_: None)
+    monkeypatch.setattr(store, "check_wal", lambda *_: None)
     frame = HEADER_BYTES + 5 * (FRAME_HEADER_BYTES + PAGE_BYTES)
     case = Case("killed", "proxy.sqlite3-wal", "lowest", frame + 100)
 

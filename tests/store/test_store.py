@@ -27,7 +27,7 @@ from reliable_pubsub.proxy.core.records import (
 )
 from reliable_pubsub.proxy.core.storage import StorageFullError
 from reliable_pubsub.proxy.core.stored import StoredPublisher, StoredState, StoredSubscription
-from reliable_pubsub.proxy.store import LOG_BYTES, MARK_NAME, Store
+from reliable_pubsub.proxy.store import MARK_NAME, WAL_BYTES, Store
 from reliable_pubsub.proxy.stored_state import FILE_NAME, open_reader, read_state
 from tests.fakes import (
     LOG,
@@ -336,4 +336,4 @@ def test_the_log_is_moved_into_the_file_again_and_again(tmp_path: Path) -> None:
         log = Path(f"{store.path}-wal").stat().st_size
 
     assert moved > 10 * len(body)
-    assert log < 2 * LOG_BYTES
+    assert log < 2 * WAL_BYTES

@@ -26,7 +26,7 @@ from reliable_pubsub.proxy.shutdown_marker import (
 )
 from reliable_pubsub.proxy.store import MARK_NAME, Store
 from reliable_pubsub.proxy.stored_state import FILE_NAME, read_state
-from reliable_pubsub.proxy.wal_check import LogDamage
+from reliable_pubsub.proxy.wal_check import WalDamage
 from tests.fakes import a_beginning, an_append
 
 LOG_NAME = f"{FILE_NAME}-wal"
@@ -51,9 +51,9 @@ def killed(tmp_path: Path) -> Path:
     return tmp_path / "killed"
 
 
-def end_of(directory: Path, *, accept_loss: bool = False) -> tuple[int, list[LogDamage]]:
+def end_of(directory: Path, *, accept_loss: bool = False) -> tuple[int, list[WalDamage]]:
     """Start, and stop: where the topic ends, and what was reported."""
-    reported: list[LogDamage] = []
+    reported: list[WalDamage] = []
     store = Store(directory, "sync", accept_loss=accept_loss, report=reported.append)
     try:
         state = read_state(store.connection, check_store(store.connection).segments)
@@ -161,7 +161,7 @@ class TestALogThatIsWhole:
 
         assert not (tmp_path / LOG_NAME).exists()
         assert last is not None
-        assert last.log_moved
+        assert last.wal_moved
 
 
 class TestATornTransaction:
@@ -237,7 +237,7 @@ class TestDamage:
         kill(tmp_path / "older" / "killed", batches=2)
         shutil.copy(tmp_path / "older" / "killed" / LOG_NAME, killed)
 
-        assert "is not the log that was written last" in refusal(killed)
+        assert "is not the write-ahead log that was written last" in refusal(killed)
 
     @pytest.mark.parametrize("content", [b"", b"x" * 100_000, b"\x37\x7f\x06\x82" * 9, b"\0" * 99])
     def test_is_anything_else_in_its_place(self, content: bytes, killed: Path) -> None:
