@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Protocol, TypeVar
 
 from msgspec import Meta, Struct
 
-from .limits import PAYLOAD_BYTES_MAX, REPLY_BATCHES_MAX
+from .limits import BATCH_MESSAGES_MAX, PAYLOAD_BYTES_MAX, REPLY_BATCHES_MAX
 from .names import message_id
 from .payload import decoded
 
@@ -51,6 +51,11 @@ class Batch(Struct, frozen=True, array_like=True):
 def column(values: Sequence[_Value | None]) -> Sequence[_Value | None] | None:
     """A column of a batch: nil, if no message uses it."""
     return None if all(value is None for value in values) else values
+
+
+def fit_in_a_batch(size: int, count: int) -> bool:
+    """Whether one batch can hold so many messages, which take so many bytes together."""
+    return size <= BATCH_ROOM_BYTES and count <= BATCH_MESSAGES_MAX
 
 
 def message_bytes(

@@ -17,16 +17,15 @@ from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.arguments import check_argument
 from reliable_pubsub.common.core.batch import (
     ABSENT_BYTES,
-    BATCH_ROOM_BYTES,
     PAYLOAD_OVERHEAD_BYTES,
     Batch,
     EventTimeNs,
     crc32,
+    fit_in_a_batch,
     message_bytes,
 )
 from reliable_pubsub.common.core.dead_letter import check_put_on
 from reliable_pubsub.common.core.errors import InDoubtError, PubSubError, UsageError
-from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX
 from reliable_pubsub.common.core.message_base import QoS
 from reliable_pubsub.common.core.names import TopicName
 from reliable_pubsub.common.core.parameters import parameter_of
@@ -247,7 +246,7 @@ def fitting(first: WaitingPut, others: Iterable[object]) -> list[WaitingPut]:
         if (put.encoded.topic, put.qos) != (first.encoded.topic, first.qos):
             continue
         size_with, count_with = size + _size(put), count + put.encoded.count
-        if size_with <= BATCH_ROOM_BYTES and count_with <= BATCH_MESSAGES_MAX:
+        if fit_in_a_batch(size_with, count_with):
             puts.append(put)
             size, count = size_with, count_with
     return puts

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, Generic, TypeVar
 
-from reliable_pubsub.common.core.batch import BATCH_ROOM_BYTES, Batch
+from reliable_pubsub.common.core.batch import Batch, fit_in_a_batch
 from reliable_pubsub.common.core.errors import PubSubError, TooLargeError
-from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, PAYLOAD_BYTES_MAX
+from reliable_pubsub.common.core.limits import PAYLOAD_BYTES_MAX
 from reliable_pubsub.common.core.payload import CONTENT_TYPE
 
 from .puts import copy_of
@@ -51,8 +51,7 @@ class StreamBatch:
         return (
             self.topic == topic
             and self.content_type == content_type
-            and self.size + size <= BATCH_ROOM_BYTES
-            and len(self.payloads) < BATCH_MESSAGES_MAX
+            and fit_in_a_batch(self.size + size, len(self.payloads) + 1)
         )
 
     def add(self, payload: bytes, size: int) -> int:

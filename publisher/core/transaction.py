@@ -14,16 +14,15 @@ import msgspec
 from reliable_pubsub.common.core.answers import AnyReply, StageLost
 from reliable_pubsub.common.core.arguments import checked
 from reliable_pubsub.common.core.batch import (
-    BATCH_ROOM_BYTES,
     Batch,
     EventTimeNs,
     column,
+    fit_in_a_batch,
     message_bytes,
 )
 from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.errors import TooLargeError, UsageError
 from reliable_pubsub.common.core.limits import (
-    BATCH_MESSAGES_MAX,
     BATCH_OVERHEAD_BYTES_MAX,
     STAGED_BATCH_BYTES,
     TRANSACTION_BYTES_MAX,
@@ -105,11 +104,7 @@ class Transaction:
         encode_batch(_batch([row]))  # raises here if the message cannot be encoded
         size = message_bytes(*row)
         batches = self._rows.get(topic, [])
-        begins = (
-            not batches
-            or self._sizes[topic] + size > BATCH_ROOM_BYTES
-            or len(batches[-1]) == BATCH_MESSAGES_MAX
-        )
+        begins = not batches or not fit_in_a_batch(self._sizes[topic] + size, len(batches[-1]) + 1)
         more = size + (STAGED_BATCH_BYTES + BATCH_OVERHEAD_BYTES_MAX if begins else 0)
         if self._bytes + more > TRANSACTION_BYTES_MAX:
             raise _too_large("transaction in bytes", self._bytes + more)

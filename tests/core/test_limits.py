@@ -130,7 +130,7 @@ class TestTheLargestHeader:
             client=ID, epoch=HUGE, request=HUGE, positions=(position,) * HELLO_TOPICS_MAX
         )
 
-        decode_reply(encode(answer))
+        assert decode_reply(encode(answer)) == (answer, b"")
 
     def test_of_a_message_fits(self) -> None:
         header = BatchHeader(HUGE, BATCH_MESSAGES_MAX, ID, HUGE, HUGE, 2**32 - 1, 0)
@@ -138,7 +138,7 @@ class TestTheLargestHeader:
             client=ID, epoch=HUGE, request=HUGE, batches=(header,) * REPLY_BATCHES_MAX, end=HUGE
         )
 
-        decode_reply(encode(answer, b""))
+        assert decode_reply(encode(answer, b"")) == (answer, b"")
 
     def test_of_a_page_of_status_fits(self) -> None:
         """The largest page: full topics until the rows of a page are reached, then one more."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 import pytest
@@ -25,8 +26,8 @@ from reliable_pubsub.common.core.limits import (
     STATUS_TOPICS_MAX,
     TOPIC_BYTES_MAX,
 )
-from reliable_pubsub.common.core.message_base import BatchHeader
-from reliable_pubsub.common.core.requests import Dead, Put
+from reliable_pubsub.common.core.message_base import BatchHeader, Start
+from reliable_pubsub.common.core.requests import Dead, Put, Sub
 from reliable_pubsub.common.core.transaction_messages import Stage
 from reliable_pubsub.common.core.wire import (
     decode_batch,
@@ -282,8 +283,11 @@ class TestARequest:
         assert "start" in refusal(a_header(verb, topic="t", start=start, **control))
 
     @pytest.mark.parametrize("start", [["now"], ["now", 0], ["offset", 0], ["age", 1]], ids=str)
-    def test_may_leave_the_value_out_where_it_says_nothing(self, start: object) -> None:
-        decode_request(a_header("SUB", topic="t", control=1, start=start))
+    def test_may_leave_the_value_out_where_it_says_nothing(self, start: list[Any]) -> None:
+        request, _ = decode_request(a_header("SUB", topic="t", control=1, start=start))
+
+        assert isinstance(request, Sub)
+        assert request.start == Start(*start)
 
     @pytest.mark.parametrize(
         "place",
@@ -319,7 +323,10 @@ class TestARequest:
         ids=str,
     )
     def test_to_subscribe_may_say_each_of_them(self, place: dict[str, object]) -> None:
-        decode_request(a_header("SUB", topic="t", control=1, **place))
+        request, _ = decode_request(a_header("SUB", topic="t", control=1, **place))
+
+        assert isinstance(request, Sub)
+        assert (request.log, request.cursor) == (place.get("log"), place.get("cursor"))
 
     @pytest.mark.parametrize("attempts", [(NONCE, NONCE), (NONCE, b"another1")])
     def test_to_commit_names_each_task_once(self, attempts: tuple[bytes, bytes]) -> None:
