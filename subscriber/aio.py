@@ -229,13 +229,6 @@ class Subscriber(AioClient[SubscriberEngine]):
 
         If it is cancelled, the message that is being handled is not acknowledged.
         """
-        topics = self._handlers.in_turn()
-        for topic, group in self._handlers.groups():
-            if not self._engine.groups.is_in(topic, group):
-                await self.subscribe(topic, group=group)
-        for one in topics if len(topics) > 1 else ():
-            if self._engine.is_to_be_pushed(one):
-                await self.use_push(one, True)
         await aio_run(Awaiting(self), self._handlers, timeout_s)
 
     def stop(self) -> None:

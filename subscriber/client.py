@@ -328,13 +328,6 @@ class Subscriber(SubscriberLife):
             UsageError: it is called while it runs, from a handler or in another thread.
             LostError, InDoubtError, NotSubscribedError, FencedError, LogChangedError: as `get`.
         """
-        topics = self._handlers.in_turn()
-        for topic, group in self._handlers.groups():
-            if not self._engine.groups.is_in(topic, group):
-                self.subscribe(topic, group=group)
-        for one in topics if len(topics) > 1 else ():
-            if self._engine.is_to_be_pushed(one):
-                self.use_push(one, True)
         run(Blocking(self), self._handlers, timeout_s)
 
     def stop(self) -> None:

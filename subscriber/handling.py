@@ -5,6 +5,8 @@ the policy of its `Handler`: retries with growing pauses, then a dead letter, or
 In a group the pause is that of the message, which any member may have then, and its attempts are
 its deliveries. Any other end of `run` (Ctrl-C, a cancellation, kill -9) leaves the message that was
 being handled unacknowledged: it is redelivered, marked.
+
+All of that is one generator of steps, which `run` calls and `aio_run` awaits.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from reliable_pubsub.common.aio import gated as aio_gated
 from reliable_pubsub.common.core.batch import Message
@@ -36,66 +39,65 @@ _IN_RUN: Final = (
     "another thread or task; return from the handler, and `run` goes on with the next message"
 )
 
+Step = Callable[[], Any]  # its result, or its exception, goes back to the generator
+Steps = Generator[Step, Any, Exception | None]  # returns what a handler has failed with for good
+
 
 class Blocking:
-    """What `run` needs of a `Subscriber`."""
+    """What the steps need of a `Subscriber`."""
 
     def __init__(self, subscriber: Subscriber) -> None:
         clock = subscriber._opened.asker.clock
-        self.now_s, self.sleep, self.reject = clock.now_s, clock.sleep, subscriber.reject
-        self.is_member = subscriber._engine.is_member
+        self.now_s, self.sleep = clock.now_s, clock.sleep
+        self.engine, self.inbox = subscriber._engine, subscriber.inbox
+        self.subscribe, self.use_push = subscriber.subscribe, subscriber.use_push
+        self.reject, self.keep_alive = subscriber.reject, subscriber.keep_alive
         self._subscriber = subscriber
         self._gate = subscriber._gate
 
     @gated
     def wait_any(self, topics: Sequence[Topics], timeout_s: float) -> Topics | None:
         """Settle what is in hand; wait until one of the topics has messages to deliver."""
-        subscriber = self._subscriber
-        return subscriber._run(subscriber._engine.wait_any(topics, timeout_s))
+        return self._subscriber._run(self.engine.wait_any(topics, timeout_s))
 
     @gated
     def fail(self, message: Message, pause_s: float | None, reason: str) -> None:
         """Give a message of a group back for a pause; None: let it die."""
-        subscriber = self._subscriber
-        subscriber._run(subscriber._engine.groups.fail(message, pause_s, reason))
+        self._subscriber._run(self.engine.groups.fail(message, pause_s, reason))
 
-    def turn(self, topic: Topics) -> tuple[Loop, Iterable[Message]]:
-        """A loop over the messages that are here, each processed when that is noted."""
+    def turn(self, topic: Topics) -> tuple[Loop, Step]:
+        """A loop over the messages that are here, each processed when that is noted.
+
+        Returns:
+            And the step that takes the next one; None: there are no more.
+        """
         loop = Loop(handles=True)
-        return loop, self._subscriber._steps(loop, topic, 0.0)
-
-    def keep_alive(self, topic: str) -> None:
-        """Renew the lease, if the subscription has one."""
-        if self._subscriber.inbox.of(topic).place.terms.lease_ms:
-            self._subscriber.keep_alive()
+        return loop, partial(next, self._subscriber._steps(loop, topic, 0.0), None)
 
 
 class Awaiting:
-    """What `aio_run` needs of an `aio.Subscriber`; see `Blocking`."""
+    """What the steps need of an `aio.Subscriber`; see `Blocking`."""
 
     def __init__(self, subscriber: AioSubscriber) -> None:
-        self.now_s, self.reject = subscriber._opened.asker.clock.now_s, subscriber.reject
-        self.is_member = subscriber._engine.is_member
+        self.now_s, self.sleep = subscriber._opened.asker.clock.now_s, asyncio.sleep
+        self.engine, self.inbox = subscriber._engine, subscriber._inbox
+        self.subscribe, self.use_push = subscriber.subscribe, subscriber.use_push
+        self.reject, self.keep_alive = subscriber.reject, subscriber.keep_alive
         self._subscriber = subscriber
         self._gate = subscriber._gate
 
     @aio_gated
     async def wait_any(self, topics: Sequence[Topics], timeout_s: float) -> Topics | None:
-        subscriber = self._subscriber
-        return await subscriber._run(subscriber._engine.wait_any(topics, timeout_s))
+        return await self._subscriber._run(self.engine.wait_any(topics, timeout_s))
 
     @aio_gated
     async def fail(self, message: Message, pause_s: float | None, reason: str) -> None:
-        subscriber = self._subscriber
-        await subscriber._run(subscriber._engine.groups.fail(message, pause_s, reason))
+        await self._subscriber._run(self.engine.groups.fail(message, pause_s, reason))
 
-    def turn(self, topic: Topics) -> AioLoop:
+    def turn(self, topic: Topics) -> tuple[AioLoop, Step]:
         subscriber = self._subscriber
-        return AioLoop(lambda loop: subscriber._take_fetched(loop, topic), handles=True)
-
-    async def keep_alive(self, topic: str) -> None:
-        if self._subscriber._inbox.of(topic).place.terms.lease_ms:
-            await self._subscriber.keep_alive()
+        loop = AioLoop(lambda loop: subscriber._take_fetched(loop, topic), handles=True)
+        return loop, partial(anext, loop, None)
 
 
 def run(client: Blocking, handlers: Handlers, timeout_s: float | None) -> None:
@@ -106,7 +108,7 @@ def run(client: Blocking, handlers: Handlers, timeout_s: float | None) -> None:
     """
     if _is_run(handlers):
         raise UsageError(_IN_RUN)
-    _run(client, handlers, timeout_s)
+    _run(handlers, _steps(client, handlers, timeout_s))
 
 
 def _is_run(handlers: Handlers) -> bool:
@@ -117,24 +119,22 @@ def _is_run(handlers: Handlers) -> bool:
     )
 
 
-def _run(client: Blocking, handlers: Handlers, timeout_s: float | None) -> None:
-    handlers.is_stopped = False
-    last_s, patience_s = client.now_s(), inf if timeout_s is None else timeout_s
-    while not handlers.is_stopped:
-        left_s = max(last_s + patience_s - client.now_s(), 0.0)
-        topic = client.wait_any(handlers.in_turn(), min(left_s, LOOK_S))
-        if topic is None:
-            if left_s <= LOOK_S:
-                return
-            continue
-        handle = _handle_of_group if client.is_member(topic) else _handle
-        loop, messages = client.turn(topic)
-        for number, message in enumerate(messages, 1):
-            handle(client, handlers.of(topic), message)
-            loop.note_handled()
-            if handlers.is_stopped or number == TURN_MESSAGES:
-                break
-        last_s = client.now_s()
+def _run(handlers: Handlers, steps: Steps) -> None:
+    """Call each step; `handlers` is what `_is_run` looks for."""
+    failure: Exception | None
+    try:
+        step = next(steps)
+        while True:
+            try:
+                result = step()
+            except Exception as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(result)
+    except StopIteration as end:
+        failure = end.value
+    if failure is not None:
+        raise failure
 
 
 async def aio_run(client: Awaiting, handlers: Handlers, timeout_s: float | None) -> None:
@@ -143,109 +143,117 @@ async def aio_run(client: Awaiting, handlers: Handlers, timeout_s: float | None)
         raise UsageError(_IN_RUN)
     handlers.is_awaited = True
     try:
-        await _aio_run(client, handlers, timeout_s)
+        await _aio_run(_steps(client, handlers, timeout_s))
     finally:
         handlers.is_awaited = False
 
 
-async def _aio_run(client: Awaiting, handlers: Handlers, timeout_s: float | None) -> None:
+async def _aio_run(steps: Steps) -> None:
+    failure: Exception | None
+    try:
+        step = next(steps)
+        while True:
+            try:
+                result = step()
+                if inspect.isawaitable(result):
+                    result = await result
+            except Exception as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(result)
+    except StopIteration as end:
+        failure = end.value
+    if failure is not None:
+        raise failure
+
+
+def _joined(client: Blocking | Awaiting, handlers: Handlers) -> Steps:
+    """Join the groups of the handlers; let several topics be pushed, to be waited for at once."""
+    topics = handlers.in_turn()
+    for topic, group in handlers.groups():
+        if not client.engine.groups.is_in(topic, group):
+            yield partial(client.subscribe, topic, group=group)
+    for one in topics if len(topics) > 1 else ():
+        if client.engine.is_to_be_pushed(one):
+            yield partial(client.use_push, one, True)
+    return None
+
+
+def _steps(client: Blocking | Awaiting, handlers: Handlers, timeout_s: float | None) -> Steps:
+    """All of `run`. Returns the exception of a handler that ends it."""
     handlers.is_stopped = False
+    yield from _joined(client, handlers)
     last_s, patience_s = client.now_s(), inf if timeout_s is None else timeout_s
     while not handlers.is_stopped:
         left_s = max(last_s + patience_s - client.now_s(), 0.0)
-        topic = await client.wait_any(handlers.in_turn(), min(left_s, LOOK_S))
+        topic = yield partial(client.wait_any, handlers.in_turn(), min(left_s, LOOK_S))
         if topic is None:
             if left_s <= LOOK_S:
-                return
+                return None
             continue
-        handle = _aio_handle_of_group if client.is_member(topic) else _aio_handle
-        loop = client.turn(topic)
-        number = 0
-        async for message in loop:
-            await handle(client, handlers.of(topic), message)
+        handler, in_group = handlers.of(topic), client.engine.is_member(topic)
+        loop, take = client.turn(topic)
+        for _ in range(TURN_MESSAGES):
+            message = yield take
+            if message is None:
+                break
+            try:
+                result = yield partial(handler.call, message)
+            except Exception as error:
+                failure = yield from _failed(client, handler, message, error, in_group=in_group)
+                if failure is not None:
+                    return failure
+            else:
+                check_finished(message, result)
             loop.note_handled()
-            number += 1
-            if handlers.is_stopped or number == TURN_MESSAGES:
+            if handlers.is_stopped:
                 break
         last_s = client.now_s()
+    return None
 
 
-def _handle(client: Blocking, handler: Handler, message: Message) -> None:
-    """Call the handler until it returns, or the message has failed."""
-    attempts = 0
-    while True:
-        try:
-            result = handler.call(message)
-        except Exception as error:
-            attempts += 1
-            pause_s = _pause_s(handler, message, error, attempts)
-            if pause_s is None:
-                client.reject(message, reason_of(error, attempts))
-                return
-        else:
-            check_finished(message, result)
-            return
-        client.keep_alive(message.topic)
-        client.sleep(pause_s)
+def _failed(
+    client: Blocking | Awaiting,
+    handler: Handler,
+    message: Message,
+    error: Exception,
+    *,
+    in_group: bool,
+) -> Steps:
+    """Call the handler again until it returns, or the message has failed for good.
 
-
-def _handle_of_group(client: Blocking, handler: Handler, message: Message) -> None:
-    """Call the handler once; a failed message is given back, for any member, until it has died."""
-    try:
-        result = handler.call(message)
-    except Exception as error:
-        attempts = message.delivery_count
-        pause_s = _pause_s(handler, message, error, attempts)
-        client.fail(message, pause_s, reason_of(error, attempts))
-    else:
-        check_finished(message, result)
-
-
-async def _aio_handle(client: Awaiting, handler: Handler, message: Message) -> None:
-    attempts = 0
-    while True:
-        try:
-            result = handler.call(message)
-            if inspect.isawaitable(result):
-                result = await result
-        except Exception as error:
-            attempts += 1
-            pause_s = _pause_s(handler, message, error, attempts)
-            if pause_s is None:
-                await client.reject(message, reason_of(error, attempts))
-                return
-        else:
-            check_finished(message, result)
-            return
-        await client.keep_alive(message.topic)
-        await asyncio.sleep(pause_s)
-
-
-async def _aio_handle_of_group(client: Awaiting, handler: Handler, message: Message) -> None:
-    try:
-        result = handler.call(message)
-        if inspect.isawaitable(result):
-            result = await result
-    except Exception as error:
-        attempts = message.delivery_count
-        pause_s = _pause_s(handler, message, error, attempts)
-        await client.fail(message, pause_s, reason_of(error, attempts))
-    else:
-        check_finished(message, result)
-
-
-def _pause_s(handler: Handler, message: Message, error: Exception, attempts: int) -> float | None:
-    """How long to pause before the next attempt; None: reject the message.
-
-    Raises:
-        Exception: the error, if `run` is to end with it.
+    In a group once: the message is given back, for any member, until it has died.
     """
-    pause_s = handler.pause_before(attempts)
-    if pause_s is None and handler.on_failure == "stop":
-        raise error
+    attempts = message.delivery_count if in_group else 1
+    while True:
+        pause_s = handler.pause_before(attempts)
+        if pause_s is None and handler.on_failure == "stop":
+            return error
+        _warn(handler, message, error, attempts, pause_s)
+        if in_group:
+            yield partial(client.fail, message, pause_s, reason_of(error, attempts))
+            return None
+        if pause_s is None:
+            yield partial(client.reject, message, reason_of(error, attempts))
+            return None
+        if client.inbox.of(message.topic).place.terms.lease_ms:
+            yield client.keep_alive
+        yield partial(client.sleep, pause_s)
+        try:
+            result = yield partial(handler.call, message)
+        except Exception as again:
+            error = again
+            attempts += 1
+        else:
+            check_finished(message, result)
+            return None
+
+
+def _warn(
+    handler: Handler, message: Message, error: Exception, attempts: int, pause_s: float | None
+) -> None:
     then = "it is rejected" if pause_s is None else f"again in {pause_s:g} s"
     _log.warning(
         "the handler of topic %r failed with %s at offset %d, attempt %d of %d; %s",
         *(message.topic, type(error).__name__, message.offset, attempts, handler.retries + 1, then),
     )
-    return pause_s

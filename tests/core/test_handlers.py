@@ -125,6 +125,16 @@ def test_when_its_retries_are_used_up_run_ends_and_the_message_comes_again() -> 
     assert house.handled == [("b", 3), ("c", 2)]  # the next process
 
 
+def test_an_exception_that_ends_iterators_ends_run_as_any_other() -> None:
+    house = House()
+    house.put("a")
+    house.subscriber.on("t", lambda _: next(iter(())), retries=1)
+
+    with pytest.raises(StopIteration):
+        house.subscriber.run(timeout_s=1)
+    assert house.subscriber.get("t")[0].redelivered
+
+
 def test_with_reject_the_message_becomes_a_dead_letter_and_run_goes_on() -> None:
     house = House()
     house.put("a", "b", "c")
