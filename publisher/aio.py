@@ -25,7 +25,7 @@ from reliable_pubsub.common.world import REAL, World
 
 from .aio_stream import Stream
 from .core import transaction
-from .core.delivery import AcknowledgedBy, DeliveryS, DeliveryWait, check_wait
+from .core.delivery import AcknowledgedBy, DeliveryS, DeliveryWait, wait_of_put
 from .core.engine import PublisherEngine
 from .core.interests import EVERY_S, EVERY_TOPIC, EveryS, InterestWatch
 from .core.outbox import Encoded, Numbered, Pending, encoded
@@ -133,13 +133,9 @@ class Publisher(AioClient[PublisherEngine]):
         )
         if wait == "stored" and acknowledged_by is None and timeout_s is None:
             return await self._put(put)
-        check_wait(wait, acknowledged_by, timeout_s, qos)
+        by, patience_s = wait_of_put(wait, acknowledged_by, timeout_s, qos)
         receipt = await self._put(put)
-        delivery = await self.wait_delivered(
-            receipt,
-            acknowledged_by="all" if acknowledged_by is None else acknowledged_by,
-            timeout_s=DELIVERED_S if timeout_s is None else timeout_s,
-        )
+        delivery = await self.wait_delivered(receipt, acknowledged_by=by, timeout_s=patience_s)
         return replace(receipt, delivery=delivery)
 
     @checked

@@ -21,7 +21,7 @@ from reliable_pubsub.common.core.limits import DELIVERY_SUBSCRIBERS_MAX
 from reliable_pubsub.common.core.message_base import QoS
 from reliable_pubsub.common.core.requests import Delivery as DeliveryRequest
 from reliable_pubsub.common.core.retry import poll_pause_s
-from reliable_pubsub.common.core.steps import Wait
+from reliable_pubsub.common.core.steps import DELIVERED_S, Wait
 
 from .outbox import Outbox
 from .receipt import Delivery, Receipt
@@ -67,16 +67,17 @@ class DeliveryWatch:
                 assert_never(never)
 
 
-def check_wait(
+def wait_of_put(
     wait: Wait,
     acknowledged_by: AcknowledgedBy | None,
     timeout_s: float | None,
     qos: QoS,
-) -> None:
-    """Refuse arguments of `put` that would have no effect.
+) -> tuple[AcknowledgedBy, float]:
+    """How a `put` waits: by how many it is to be acknowledged, and in what time.
 
     Raises:
-        UsageError: they are for another `wait`, or the messages are never acknowledged.
+        UsageError: an argument has no effect without `wait`, or the messages are never
+            acknowledged.
     """
     if wait == "stored" and not (acknowledged_by is None and timeout_s is None):
         given = "timeout_s" if acknowledged_by is None else "acknowledged_by"
@@ -89,6 +90,10 @@ def check_wait(
             "wait='delivered' needs QoS 1 or 2: messages at QoS 0 are not stored and never "
             "acknowledged. Nothing was sent"
         )
+    return (
+        "all" if acknowledged_by is None else acknowledged_by,
+        DELIVERED_S if timeout_s is None else timeout_s,
+    )
 
 
 class DeliveryWait:
