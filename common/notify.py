@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -19,12 +18,9 @@ _EXTEND_EVERY_S: Final = 5.0
 class ServiceManager:
     """The service manager that started this process, if it wants notifications."""
 
-    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
-        """Find it; its variables are for this process and not for its children.
-
-        Args:
-            environment: NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID are read.
-        """
+    def __init__(self) -> None:
+        """Find it; its variables are for this process and not for its children."""
+        environment = os.environ
         self._address = environment.get("NOTIFY_SOCKET", "")
         watched = environment.get("WATCHDOG_USEC", "")
         is_mine = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())

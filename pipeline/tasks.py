@@ -71,9 +71,8 @@ class _Failure(Struct, frozen=True):
 class SparkTasks:
     """Runs functions of a module on Spark, one task for each value."""
 
-    def __init__(self, spark: SparkSession, tell: Callable[[str], None] = complain) -> None:
-        """Take a session; `tell` is given a sentence when a job waits for cores."""
-        self._tell = tell
+    def __init__(self, spark: SparkSession) -> None:
+        """Take a session."""
         self.spark = spark
         self._jobs: _Jobs = _ConnectJobs(spark) if is_connect(spark) else _ClassicJobs(spark)
 
@@ -167,7 +166,7 @@ class SparkTasks:
             advance = self._jobs.advance() if thread.is_alive() else Advance(0, count)
             sentence = wait.look(time.monotonic(), advance)
             if sentence and not answered.done():
-                self._tell(sentence)
+                complain(sentence)
             if advance.done > told and not (answered.done() and answered.exception()):
                 on_done(advance.done - told)
                 told = advance.done

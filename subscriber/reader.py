@@ -9,7 +9,7 @@ from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX
 from reliable_pubsub.common.core.message_base import Start
 from reliable_pubsub.common.core.requests import History
-from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
+from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.settings import SUBSCRIBER_ENDPOINT
 from reliable_pubsub.common.world import REAL, World
 
@@ -25,7 +25,6 @@ class LogReader:
         endpoint: str = SUBSCRIBER_ENDPOINT,
         *,
         retry: RetryPolicy = RetryPolicy(),  # noqa: B008  (frozen)
-        on_silence: Silence = unheard,
         _world: World = REAL,
     ) -> None:
         """Create a reader; the first read sends the first request.
@@ -37,7 +36,6 @@ class LogReader:
             f"reader-{secrets.token_hex(4)}",
             endpoint,
             retry=retry,
-            on_silence=on_silence,
             role="subscriber",
             world=_world,
         )
