@@ -240,7 +240,7 @@ class TestMeetingTheProxyAgain:
     def test_a_batch_in_doubt_of_which_the_proxy_has_some_numbers_gets_others_when_adopting(
         self,
     ) -> None:
-        """Seed 2702011: the proxy answered GAP again and again, and `adopt` did not help."""
+        """The proxy answered GAP again and again, and `adopt` did not help."""
         outbox, written = an_outbox(last_sequence=3)
         number(outbox, written, count=4)
 

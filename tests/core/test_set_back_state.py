@@ -248,8 +248,22 @@ class TestAPlan:
 
         assert stored(link) == 2 + 3
 
+    def test_that_comes_to_another_topic_repeats_it_after_power_loss(self) -> None:
+        """That the topic has numbers of ours is durable before the first of them is sent."""
+        link, disk = Link(MemoryProxy()), Disk()
+        publisher = a_publisher(link, disk)
+        publisher.begin_run(PLAN.note, [])
+        note = PLAN.at(PlanPosition(0, 1)).note
+        publisher.put_batch("t", Batch([b"same"]), note)
+        disk.lose_power()
+
+        again = a_publisher(link, disk)
+        assert again.note == PLAN.note
+        assert again.put_batch("t", Batch([b"same"]), note).duplicate
+        assert stored(link) == 1
+
     def test_whose_beginning_is_known_repeats_it_after_power_loss(self) -> None:
-        """Seed 106: it had forgotten that the topic was its own, and took new numbers."""
+        """It had forgotten that the topic was its own, and took new numbers."""
         link, disk = Link(MemoryProxy()), Disk()
         put_plan(a_publisher(link, disk), 2)
         disk.lose_power()
