@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from unittest.mock import Mock, patch
 
@@ -138,18 +138,38 @@ def test_after_a_failure_nothing_is_written_until_the_restart() -> None:
     ]
 
 
+def a_server(data_dir: Path, warn: Callable[[str], None] = lambda _: None) -> Server:
+    endpoint = EndpointSettings(endpoint=ANY_PORT)
+    settings = ServerSettings(
+        data_dir=data_dir,
+        publisher_endpoint=ANY_PORT,
+        subscriber_endpoint=ANY_PORT,
+        push=endpoint,
+        ingress=endpoint,
+    )
+    return Server(settings, warn=warn)
+
+
+def test_an_operator_is_told_once_each_time_that_a_program_holds_the_write_ahead_log(
+    tmp_path: Path,
+) -> None:
+    told: list[str] = []
+    server = a_server(tmp_path, told.append)
+
+    for held_bytes in (0, 9, 9, 0, 9):
+        server._store.wal_held_bytes = held_bytes
+        server._look_at_wal()
+    server._close()
+
+    assert len(told) == 2
+    assert "because another program reads the store" in told[0]
+
+
 def test_what_an_earlier_commit_made_durable_is_answered_before_a_failure_ends_the_proxy(
     tmp_path: Path,
 ) -> None:
     """The simulated proxy does so too: a shell carries out in the order of the engine."""
-    settings = ServerSettings(
-        data_dir=tmp_path,
-        publisher_endpoint=ANY_PORT,
-        subscriber_endpoint=ANY_PORT,
-        push=EndpointSettings(endpoint=ANY_PORT),
-        ingress=EndpointSettings(endpoint=ANY_PORT),
-    )
-    server, client = Server(settings), Mock()
+    server, client = a_server(tmp_path), Mock()
     server.endpoints.poll = Mock()
     server.engine.handle(a_hello("publisher", "p"), b"", client, now_s=0.0, now_ns=NOW_NS)
     server._committer.outcomes += [Committed(1), Failed(OSError("the disk is broken"))]

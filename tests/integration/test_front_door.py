@@ -6,7 +6,9 @@ import random
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import zmq
@@ -20,8 +22,9 @@ from reliable_pubsub.common.core.requests import Hello, Put
 from reliable_pubsub.common.core.status import Status, StatusReport
 from reliable_pubsub.common.core.wire import PROTOCOL, decode_reply, encode
 from reliable_pubsub.common.system import IS_LINUX
+from reliable_pubsub.proxy import front_door
 
-from .harness import Process, Service, eventually, zmq_context
+from .harness import ANY_PORT, Process, Service, eventually, zmq_context
 
 PUTS_AT_ONCE = 24
 ANSWER_MS = 20_000  # an answer that is owed comes within this time
@@ -57,6 +60,35 @@ def proxy(service: Service) -> Iterator[Process]:
     yield proxy
     assert proxy.exit_code is None, proxy.stderr
     assert proxy.complaints == ""
+
+
+def test_a_turn_takes_few_requests_of_one_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many come, the other endpoint has its turn, and commits have theirs."""
+    monkeypatch.setattr(front_door, "REQUESTS_TURN_MAX", 4)
+    engine = Mock(outputs=())
+    with zmq_context() as context:
+        door = front_door.FrontDoor(context, "publisher", ANY_PORT)
+        with peer(door.endpoint, zmq.DEALER) as one:
+            for _ in range(40):
+                one.send_multipart([b"", *encode(STATUS)])
+            taken = [0]
+            while taken[-1] < 40:
+                assert door.socket.poll(ANSWER_MS)
+                assert door.turn(engine, Mock())
+                taken.append(engine.receive.call_count)
+        door.close()
+
+    assert max(later - before for before, later in pairwise(taken)) <= 4
+
+
+def test_few_answers_are_kept_for_a_peer_that_does_not_read() -> None:
+    """Promise P7; beyond the bound of its socket ZeroMQ drops them, without a word."""
+    with zmq_context() as context:
+        door = front_door.FrontDoor(context, "publisher", ANY_PORT)
+        kept = door.socket.getsockopt(zmq.SNDHWM)
+        door.close()
+
+    assert kept == front_door.PEER_ANSWERS_MAX == 32
 
 
 def test_what_cannot_be_read_is_answered_malformed(service: Service, proxy: Process) -> None:

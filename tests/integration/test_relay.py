@@ -636,6 +636,29 @@ class TestReliablePullThroughTheTree:
 
         assert got == [b"%d" % number for number in range(60)]
 
+    def test_tells_the_proxy_before_it_ends_which_cursors_have_moved(
+        self, service: Service
+    ) -> None:
+        service.start_proxy()
+        relay = RelayProcess(service, "relay-1", "--upstream", service.subscriber_endpoint)
+        one, two = (service.open_subscriber(name, endpoint=relay.endpoint) for name in ("a", "b"))
+        for subscriber in (one, two):
+            subscriber.subscribe("t")
+            subscriber.get("t")  # confirmed
+        with service.open_publisher("p") as publisher:
+            for _ in range(12):
+                publisher.put("t", b"x")
+        one.get("t", max_messages=12, timeout_s=PATIENCE_S)  # now the relay has them
+
+        for _ in range(11):  # a get of one fetches ten: the second fetch says that ten are done
+            two.get("t", timeout_s=PATIENCE_S)
+        assert relay.process.terminate() == 0
+
+        cursors = {one.subscriber: one.cursor for one in service.topic("t").subscriptions}
+        assert cursors == {"a": 0, "b": 10}
+        one.abandon()
+        two.abandon()
+
     def test_lets_the_proxy_judge_a_verb_that_no_relay_knows(self, service: Service) -> None:
         service.start_proxy()
         top = RelayProcess(service, "top", "--upstream", service.subscriber_endpoint)
