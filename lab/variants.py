@@ -91,7 +91,7 @@ def deduplicate_last_only(state: State, request: Put, body: bytes, now_ns: int) 
 
 
 def move_cursor_on_send(state: State, request: Get, body: bytes, now_ns: int) -> Decision:
-    """The seed's way: sending a message moves the cursor."""
+    """Sending a message moves the cursor."""
     log = state.topics.get(request.topic)
     known = log.subscriptions.get(request.client) if log else None
     if known and known.generation == request.generation:

@@ -1,8 +1,7 @@
 """Kills real processes, round by round, until so many have died; each round has its verdict.
 
-A round is a scenario of the crash lab (scripts/torture.yaml) with a seed of its own: the same
-launcher, the same journals, the same checker as in class. What it shows is in
-docs/runs.md.
+A round is a scenario of the crash lab (scripts/torture.yaml) with a seed of its own. What it shows
+is in docs/runs.md.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from .simulation import Variant
 
 
 class AckBeforeDurable(Engine):
-    """Answers from memory: the seed's way, and the fault that Jepsen found in NATS."""
+    """Answers from memory: the fault that Jepsen found in NATS."""
 
     def _answer(
         self,
