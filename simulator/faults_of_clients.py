@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
@@ -13,95 +13,65 @@ from reliable_pubsub.common.core.answers import AnyReply, PutAck
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.errors import InDoubtError, LostError
-from reliable_pubsub.common.core.marks import Marks
 from reliable_pubsub.common.core.message_base import BatchHeader, QoS
 from reliable_pubsub.common.core.pattern import Topics
 from reliable_pubsub.common.core.requests import Ack, Dead, Get, Put
 from reliable_pubsub.common.core.wire import decode_reply, decode_request, encode
-from reliable_pubsub.common.state_file import ClientState, MemoryState
 from reliable_pubsub.common.world import World
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
-from reliable_pubsub.subscriber.core.dead_letters import DeadLetters
 from reliable_pubsub.subscriber.core.delivering import Delivering
 from reliable_pubsub.subscriber.core.direct_followers import direct_batches, messages_in
 from reliable_pubsub.subscriber.core.fetching import Fetching
 from reliable_pubsub.subscriber.core.inbox import Inbox
 from reliable_pubsub.subscriber.core.requests import Requests
 from reliable_pubsub.subscriber.core.states import Event
-from reliable_pubsub.subscriber.core.subscribing import Subscribing
 from reliable_pubsub.subscriber.core.subscription import Subscription
 
 from .simulation import Variant
 
 
-class _Withholding:
-    """A state whose writes are changed on their way. Implements `ClientState`."""
+def _hold_back(world: World, names: Container[str] = (), *, lazy: bool = False) -> World:
+    """The same world; what is written there under these names is not, or nothing durably."""
+    state = world.state
+    assert state is not None
+    write = state.write
 
-    def __init__(self, state: ClientState, *, without: str = "", lazy: bool = False) -> None:
-        self.without = without
-        self._state = state
-        self._lazy = lazy
+    def write_less(changes: Mapping[str, bytes | None], *, durable: bool) -> None:
+        kept = {name: value for name, value in changes.items() if name not in names}
+        write(kept, durable=durable and not lazy)
 
-    @property
-    def marks(self) -> Marks:
-        return self._state.marks
-
-    def load(self) -> dict[str, bytes]:
-        return self._state.load()
-
-    def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:
-        kept = {name: value for name, value in changes.items() if name != self.without}
-        self._state.write(kept, durable=durable and not self._lazy)
-
-    def close(self) -> None:
-        self._state.close()
-
-
-class _WithholdingMemory(_Withholding, MemoryState):
-    """The same, where the state ends with the process."""
-
-
-def _withholding(state: ClientState, *, without: str = "", lazy: bool = False) -> _Withholding:
-    kind = _WithholdingMemory if isinstance(state, MemoryState) else _Withholding
-    return kind(state, without=without, lazy=lazy)
-
-
-def _with_state(world: World, *, without: str = "", lazy: bool = False) -> World:
-    assert world.state is not None
-    return replace(world, state=_withholding(world.state, without=without, lazy=lazy))
+    setattr(state, "write", write_less)  # noqa: B010
+    return world
 
 
 class NumbersWithoutOutbox(Publisher):
     """Sends first: the number and the body are not kept."""
 
     def __init__(self, client: str, *, _world: World, **more: Any) -> None:
-        world = _with_state(_world, without="pending")
-        super().__init__(client, _world=world, **more)
+        super().__init__(client, _world=_hold_back(_world, ("pending",)), **more)
 
 
 class ForgetsNumberingInPowerLoss(Publisher):
     """Writes nothing durably, not even that it has begun to number a topic."""
 
     def __init__(self, client: str, *, _world: World, **more: Any) -> None:
-        super().__init__(client, _world=_with_state(_world, lazy=True), **more)
+        super().__init__(client, _world=_hold_back(_world, lazy=True), **more)
 
 
 class PlanAfterPut(Publisher):
     """Writes the place in the plan in a step of its own, after the put."""
 
     def __init__(self, client: str, *, _world: World, **more: Any) -> None:
-        world = _with_state(_world)
-        assert isinstance(world.state, _Withholding)
-        self._kept = world.state
-        super().__init__(client, _world=world, **more)
+        self._held_back: set[str] = set()
+        super().__init__(client, _world=_hold_back(_world, self._held_back), **more)
 
     def put_batch(self, topic: str, batch: Any, note: bytes | None = None, *, qos: QoS = 2) -> Any:
-        self._kept.without = "plan"
+        self._held_back.add("plan")
         try:
             receipt = super().put_batch(topic, batch, note, qos=qos)
         finally:
-            self._kept.without = ""
+            self._held_back.clear()
         assert note is not None
         self._opened.state.write(self.outbox.write_note(note), durable=False)
         return receipt
@@ -166,7 +136,7 @@ class AcknowledgesBeforeInbox(Subscriber):
     """Tells the proxy of a cursor that power loss can still take."""
 
     def __init__(self, client: str, *, _world: World, **more: Any) -> None:
-        super().__init__(client, _world=_with_state(_world, lazy=True), **more)
+        super().__init__(client, _world=_hold_back(_world, lazy=True), **more)
 
 
 class OutputAndCursorApart(Subscriber):
@@ -179,24 +149,17 @@ class OutputAndCursorApart(Subscriber):
 
 def with_parts(
     *,
-    delivering: type[Delivering] = Delivering,
-    fetching: type[Fetching] = Fetching,
-    subscribing: type[Subscribing] = Subscribing,
-    dead_letters: type[DeadLetters] = DeadLetters,
-    requests: type[Requests] = Requests,
     inbox: type[Inbox] = Inbox,
     subscription: type[Subscription] = Subscription,
+    **parts: type,
 ) -> type[Subscriber]:
-    """A subscriber of which one part has other rules."""
+    """A subscriber of which some parts have other rules; `parts` is by name in the engine."""
 
     class Faulty(Subscriber):
         def __init__(self, client: str, **more: Any) -> None:
             super().__init__(client, **more)
-            self._engine._delivering.__class__ = delivering
-            self._engine._fetching.__class__ = fetching
-            self._engine._subscribing.__class__ = subscribing
-            self._engine._dead_letters.__class__ = dead_letters
-            self._engine._requests.__class__ = requests
+            for name, kind in parts.items():
+                getattr(self._engine, f"_{name}").__class__ = kind
             self.inbox.__class__ = inbox
             self.inbox.new_subscription = subscription
             for known in self.inbox.subscriptions.values():

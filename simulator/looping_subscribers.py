@@ -22,7 +22,7 @@ class LoopingSubscriberMachine(SubscriberMachine):
     output = ""
     may_forget = True
 
-    def program(self, process: Process, recorder: Recorder) -> None:
+    def program(self, process: Process, recorder: Recorder) -> bool:
         """Subscribe to the topics of the steps, and get until everything was handed over."""
         subscriber = self.make_client(process, recorder)
         steps = {step.topic: step for step in reversed(self._steps) if step.topic}
@@ -31,11 +31,10 @@ class LoopingSubscriberMachine(SubscriberMachine):
         while left:
             try:
                 if self._goes_on(subscriber, process, steps, left, subscribed):
-                    return
+                    return False
             except Interrupted:
                 continue
-        if self.owns(process):
-            self.done = True
+        return True
 
     def _goes_on(
         self,

@@ -210,7 +210,8 @@ class Machine:
         """One life; where it ends by itself, its journal says so."""
         recorder = self.recorder(process)
         try:
-            self.program(process, recorder)
+            is_done = self.program(process, recorder)
+            self.done |= is_done and self.owns(process)
         except Exception as error:
             recorder.end(error)
             raise
@@ -234,8 +235,8 @@ class Machine:
             return SimulatedMemory(process, self, Disk())
         return SimulatedState(process, self, self.disk_of(process))
 
-    def program(self, process: Process, recorder: Recorder) -> None:
-        """What a process does."""
+    def program(self, process: Process, recorder: Recorder) -> bool:
+        """What a process does; say whether the work is done."""
         raise NotImplementedError
 
     def judge(self, appended: Iterable[Appended]) -> Iterable[str]:

@@ -51,7 +51,7 @@ class CallingMachine(PuttingMachine):
         self._left = list(range(len(calls)))[::-1]  # the next one last
         self._returned: dict[tuple[str, int], int] = {}  # by topic and sequence: which call
 
-    def program(self, process: Process, recorder: Recorder) -> None:
+    def program(self, process: Process, recorder: Recorder) -> bool:
         """Make the calls that are left, then see that nothing is in doubt."""
         publisher = self._publisher(process, recorder)
         while True:
@@ -71,8 +71,7 @@ class CallingMachine(PuttingMachine):
             process.point("call returned")
             if self._world.random.random() < 0.6:
                 process.wait(self._world.random.uniform(0.0, 0.1))
-        if self.owns(process):
-            self.done = True
+        return True
 
     def _copies(self) -> Sequence[int]:
         return range(len(self._disk.copies))

@@ -92,7 +92,7 @@ class PublisherMachine(PuttingMachine):
         """Writes the journal of a life, and looks at it."""
         return Recorder(_Witness(self, process))
 
-    def program(self, process: Process, recorder: Recorder) -> None:
+    def program(self, process: Process, recorder: Recorder) -> bool:
         """Put what is left of the plan."""
         publisher = self._publisher(process, recorder)
         process.interrupts = self._faults.interrupt
@@ -125,8 +125,7 @@ class PublisherMachine(PuttingMachine):
             process.point("put returned")
             if self._world.random.random() < 0.6:
                 process.wait(self._world.random.uniform(0.0, 0.12))
-        if self.owns(process):
-            self.done = True
+        return True
 
     def _put(self, publisher: Publisher, index: int, process: Process) -> Receipt:
         item = self._plan[index]

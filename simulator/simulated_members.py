@@ -76,7 +76,7 @@ class MemberMachine(ClientMachine):
         self._late_s = late_s
         self.on_log_changed = "stop"
 
-    def program(self, process: Process, recorder: Recorder) -> None:
+    def program(self, process: Process, recorder: Recorder) -> bool:
         """Join, and work until every message of the topic has ended."""
         if process.life == 1 and self._late_s > 0.6:
             process.wait(self._late_s)
@@ -104,8 +104,7 @@ class MemberMachine(ClientMachine):
                 self._world.happened("lease_lost", process.name, f"is told {error.code}")
             except InDoubtError as error:
                 self.wait_or_end(process, error)
-        if self.owns(process):
-            self.done = True
+        return True
 
     def _work(self, member: Subscriber, process: Process) -> None:
         chance = self._world.random

@@ -46,7 +46,7 @@ class OperatorMachine(Machine):
         self._left = self._chance.randint(1, ACTIONS_MAX)
         self.acted: list[AdminOutcome] = []
 
-    def program(self, process: Process, recorder: Recorder) -> None:
+    def program(self, process: Process, recorder: Recorder) -> bool:
         """Do what is left, then see that puts go on."""
         admin = Admin(
             retry=self._retry,
@@ -66,8 +66,7 @@ class OperatorMachine(Machine):
                 break
             except InDoubtError as error:
                 self.wait_or_end(process, error)
-        if self.owns(process):
-            self.done = True
+        return True
 
     def _do(self, admin: Admin, process: Process) -> None:
         """One action; what is in doubt is left so."""

@@ -55,9 +55,10 @@ class PatternMachine(SubscriberMachine):
         self.on_log_changed = "stop"
         self._first: dict[str, int] = {}  # offset that was delivered or lost first, by topic
 
-    def program(self, process: Process, recorder: Recorder) -> None:
+    def program(self, process: Process, recorder: Recorder) -> bool:
         """Subscribe, and get what comes, until every topic is drained."""
-        subscriber = self._make_follower(process, recorder)
+        self._terms = defaultdict(Subscribing)
+        subscriber = self.make_client(process, recorder)
         while True:
             try:
                 self._match(subscriber)
@@ -80,8 +81,7 @@ class PatternMachine(SubscriberMachine):
                 if self._lease_s is None:
                     raise
                 self._world.counts["pattern_ended"] += 1
-        if self.owns(process):
-            self.done = True
+        return True
 
     def _match(self, subscriber: Subscriber) -> None:
         """Subscribe; what was before a clean session, or one that has ended, does not count."""
@@ -101,10 +101,6 @@ class PatternMachine(SubscriberMachine):
         if self._matched_s is None:
             self._matched_s = self._world.now_s
             self._begins_by = {one: self._stored_end(one) for one in self._created_s}
-
-    def _make_follower(self, process: Process, recorder: Recorder) -> Subscriber:
-        self._terms = defaultdict(Subscribing)
-        return self.make_client(process, recorder)
 
     def _get_some(self, subscriber: Subscriber, process: Process) -> None:
         chance = self._world.random

@@ -63,7 +63,7 @@ class SinkMachine(Machine):
         """A sink writes no journal."""
         return Recorder()
 
-    def program(self, process: Process, recorder: Recorder) -> None:
+    def program(self, process: Process, recorder: Recorder) -> bool:
         """Run what is left."""
         state = self.state_of(process)
         writer = TransactionWriter(
@@ -86,8 +86,7 @@ class SinkMachine(Machine):
             self._world.counts["sink"] += 1
             process.point("batch is over")
             state.write({_NOTED: b"%d" % (noted + 1)}, durable=True)
-        if self.owns(process):
-            self.done = True
+        return True
 
     def _stage(
         self, process: Process, writer: TransactionWriter, number: int, batch: SinkBatch

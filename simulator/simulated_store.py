@@ -84,16 +84,18 @@ class SimulatedStore:
         self._on_commit = on_commit
         self._on_rollback = on_rollback
         self._committed: list[Sequence[Record]] = []
+        self.commits = 0
+        self._forget_all()
+
+    def _forget_all(self) -> None:
         self._topics: dict[int, _Rows] = {}
         self._sessions: dict[tuple[str, str], StoredSession] = {}
         self._transactions: dict[str, TransactionCommitted] = {}
-        self._epoch_floor = 0
-        self._generation_floor = 0
+        self._epoch_floor = self._generation_floor = 0
         self._patterns: dict[tuple[str, Pattern], StoredPattern] = {}
         self._charges: dict[tuple[str, str], Charged] = {}
         self._actions: list[Administered] = []
         self._paused: str | None = None
-        self.commits = 0
 
     def commit(self, records: Sequence[Record]) -> None:
         """Make records durable, all of them."""
@@ -113,12 +115,7 @@ class SimulatedStore:
         keep = max(len(self._committed) - commits, 0)
         kept, gone = self._committed[:keep], self._committed[keep:]
         self._committed = kept
-        self._topics = {}
-        self._sessions = {}
-        self._transactions = {}
-        self._patterns, self._charges = {}, {}
-        self._actions, self._paused = [], None
-        self._epoch_floor = self._generation_floor = 0
+        self._forget_all()
         for records in kept:
             for record in records:
                 self._write(record)

@@ -109,7 +109,7 @@ class SubscriberMachine(ClientMachine):
         """What stands in its output file."""
         return self._disk.output
 
-    def program(self, process: Process, recorder: Recorder) -> None:
+    def program(self, process: Process, recorder: Recorder) -> bool:
         """Do what is left of the steps."""
         subscriber = self.make_client(process, recorder)
         disk = self.disk_of(process)
@@ -122,7 +122,7 @@ class SubscriberMachine(ClientMachine):
             except Interrupted:
                 continue
 
-    def _go_on(self, subscriber: Subscriber, process: Process, mark: PlanMark) -> None:
+    def _go_on(self, subscriber: Subscriber, process: Process, mark: PlanMark) -> bool:
         disk = self.disk_of(process)
         while mark.step < len(self._steps):
             step = self._steps[mark.step]
@@ -162,9 +162,8 @@ class SubscriberMachine(ClientMachine):
             )
             subscriber.record(topic, mark.note)
             if self._leaves(subscriber):
-                return
-        if self.owns(process):
-            self.done = True
+                return False
+        return True
 
     def _do(self, subscriber: Subscriber, process: Process, step: Step) -> list[Message]:
         self._subscribe_again(subscriber, self._subscribes_again & {step.topic})
