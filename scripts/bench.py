@@ -14,7 +14,7 @@ from rich.console import Console
 
 from reliable_pubsub.lab.text_table import wide_console
 
-from .bench_levels import level_rows, puts_of_tasks, shared_puts
+from .bench_levels import level_rows, sharing_rows
 from .bench_operating import operating_rows
 from .bench_peers import peers
 from .bench_profile import profile
@@ -50,7 +50,7 @@ MILLION: Final = 1_000_000  # messages
 PARTS: Final = {
     "scale": Part(lambda rounds: scale_rows(rounds, MILLION, MILLION, 1.0)),
     "threads": Part(
-        lambda rounds: [shared_puts(rounds), puts_of_tasks(rounds)],
+        sharing_rows,
         "Eight threads, and 100 tasks of asyncio, with one publisher against one thread.",
     ),
     "push": Part(lambda _: push_rows(), "Bytes of a fan-out, and interest under zapping."),

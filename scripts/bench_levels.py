@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from reliable_pubsub import Earliest, Publisher, Subscriber, aio
 from reliable_pubsub.common.core.message_base import QoS
@@ -112,17 +114,6 @@ def put_from_threads(endpoint: str, threads: int) -> float:
             return each * threads / (time.perf_counter() - begin_s)
 
 
-def shared_puts(rounds: int) -> Row:
-    """Eight threads with one publisher, whose waiting puts share requests, against one thread."""
-    alone, together = [], []
-    for _ in range(rounds):
-        with proxy() as running:
-            alone.append(put_from_threads(running.publishers, 1))
-            together.append(put_from_threads(running.publishers, 8))
-    name = "1 publisher used by 8 threads, one message per put"
-    return compared(name, "puts/s", together, alone, "the same by 1 thread", 1.5)
-
-
 def put_from_tasks(endpoint: str, tasks: int) -> float:
     """Puts a second of an asyncio publisher that several tasks use, one message each."""
     each = 10_000 // tasks
@@ -142,12 +133,25 @@ def put_from_tasks(endpoint: str, tasks: int) -> float:
     return asyncio.run(program())
 
 
-def puts_of_tasks(rounds: int) -> Row:
-    """A hundred tasks with one asyncio publisher against the blocking loop."""
+def beside_one_thread(
+    rounds: int, put: Callable[[str], float], work: str, against: str, at_least: float
+) -> Row:
+    """Puts a second of many that share a publisher against those of one thread."""
     alone, together = [], []
     for _ in range(rounds):
         with proxy() as running:
             alone.append(put_from_threads(running.publishers, 1))
-            together.append(put_from_tasks(running.publishers, 100))
-    name = "1 asyncio publisher used by 100 tasks, one message per put"
-    return compared(name, "puts/s", together, alone, "a blocking one in a loop", 4.0)
+            together.append(put(running.publishers))
+    name = f"1 {work}, one message per put"
+    return compared(name, "puts/s", together, alone, against, at_least)
+
+
+def sharing_rows(rounds: int) -> list[Row]:
+    """Eight threads, whose waiting puts share requests, and a hundred tasks of asyncio."""
+    threads, tasks = partial(put_from_threads, threads=8), partial(put_from_tasks, tasks=100)
+    of_threads = ("publisher used by 8 threads", "the same by 1 thread", 1.5)
+    of_tasks = ("asyncio publisher used by 100 tasks", "a blocking one in a loop", 4.0)
+    return [
+        beside_one_thread(rounds, threads, *of_threads),
+        beside_one_thread(rounds, tasks, *of_tasks),
+    ]

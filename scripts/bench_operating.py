@@ -181,12 +181,17 @@ def scrape_rows(rounds: int) -> list[Row]:
         scraping.call("end")
     if not scrapes:
         raise RuntimeError("no scrape fell into the rounds")
-    work = "puts beside 10 scrapes/s, 10,000 subscriptions"
+    of_round: list[tuple[str, str, Callable[[Sequence[float]], float]]] = [
+        ("puts beside 10 scrapes/s, 10,000 subscriptions", "/s", lambda s: 1 / statistics.fmean(s)),
+        ("the same, p50", "us", lambda s: 1e6 * percentiles(s)[0]),
+        ("the same, p99", "us", lambda s: 1e6 * percentiles(s)[1]),
+        ("the same, longest", "us", lambda s: 1e6 * max(s)),
+    ]
     return [
-        _row(work, "/s", _rate, scraped, quiet),
-        _row("the same, p50", "us", _p50, scraped, quiet),
-        _row("the same, p99", "us", _p99, scraped, quiet),
-        _row("the same, longest", "us", _longest, scraped, quiet),
+        *(
+            compared(work, unit, list(map(of, scraped)), list(map(of, quiet)), "no scrapes")
+            for work, unit, of in of_round
+        ),
         Row(
             work="memory of a subscription",
             ours=1024 * used_mib / (TOPICS * SUBSCRIBERS),
@@ -207,34 +212,6 @@ def _cpu_ms(pid: int) -> float:
     before_ns = cpu_ns(pid)
     time.sleep(IDLE_S)
     return (cpu_ns(pid) - before_ns) / 1e6 / IDLE_S
-
-
-def _row(
-    work: str,
-    unit: str,
-    what: Callable[[Sequence[float]], float],
-    scraped: Sequence[Sequence[float]],
-    quiet: Sequence[Sequence[float]],
-) -> Row:
-    return compared(
-        work, unit, [what(one) for one in scraped], [what(one) for one in quiet], "no scrapes"
-    )
-
-
-def _rate(taken_s: Sequence[float]) -> float:
-    return 1 / statistics.fmean(taken_s)
-
-
-def _p50(taken_s: Sequence[float]) -> float:
-    return 1e6 * percentiles(taken_s)[0]
-
-
-def _p99(taken_s: Sequence[float]) -> float:
-    return 1e6 * percentiles(taken_s)[1]
-
-
-def _longest(taken_s: Sequence[float]) -> float:
-    return 1e6 * max(taken_s)
 
 
 def stop_rows() -> list[Row]:

@@ -15,7 +15,7 @@ from reliable_pubsub import Publisher, Subscriber
 from reliable_pubsub.common.core.limits import GIB
 
 from .cpu_costs import cpu_ns
-from .measuring import PAYLOAD, Proxy, Row, Worker, fill, folder, proxy
+from .measuring import PAYLOAD, Proxy, Row, Worker, compared, fill, folder, proxy
 
 FLAT: Final = 1.3
 PAIRS: Final = 100  # puts and gets of a pass
@@ -135,17 +135,9 @@ def flat(kind: str, sizes: Sequence[int], passes: int) -> list[Row]:
         for _ in range(passes):
             for side, found in zip(sides, costs, strict=True):
                 found.append(side.cost_us())
-    first = costs[0]
+    unit, against = "us of CPU", f"{sizes[0]:,}"
     return [
-        Row(
-            work=f"put and get with {size:,} {kind}",
-            unit="us of CPU",
-            ours=statistics.median(found),
-            bare=statistics.median(first),
-            against=f"{sizes[0]:,}",
-            ratio=statistics.median(a / b for a, b in zip(found, first, strict=True)),
-            at_most=FLAT,
-        )
+        compared(f"put and get with {size:,} {kind}", unit, found, costs[0], against, at_most=FLAT)
         for size, found in zip(sizes[1:], costs[1:], strict=True)
     ]
 

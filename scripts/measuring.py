@@ -314,6 +314,7 @@ def compared(
     bare: Sequence[float],
     against: str,
     at_least: float | None = None,
+    at_most: float | None = None,
 ) -> Row:
     """A row of medians; the ratio is taken within each round."""
     return Row(
@@ -324,6 +325,7 @@ def compared(
         against=against,
         ratio=statistics.median(a / b for a, b in zip(ours, bare, strict=True)),
         at_least=at_least,
+        at_most=at_most,
     )
 
 

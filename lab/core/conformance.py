@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.wording import did_you_mean
@@ -61,20 +62,16 @@ class Given(Struct, frozen=True):
 
     def variables(self) -> dict[str, str]:
         """`CONFORMANCE_ENDPOINT` and so on."""
-        pairs = zip(self.__struct_fields__, self._values(), strict=True)
-        return {f"{VARIABLE_PREFIX}{name.upper()}": value for name, value in pairs}
+        return {f"{VARIABLE_PREFIX}{name.upper()}": value for name, value in asdict(self).items()}
 
     def command(self, words: Sequence[str]) -> list[str]:
         """A command with `{endpoint}`, `{id}` ... replaced; other braces stay as they are."""
         replaced = []
         for word in words:
-            for name, value in zip(self.__struct_fields__, self._values(), strict=True):
+            for name, value in asdict(self).items():
                 word = word.replace(f"{{{name}}}", value)
             replaced.append(word)
         return replaced
-
-    def _values(self) -> list[str]:
-        return [getattr(self, name) for name in self.__struct_fields__]
 
 
 class Act(Struct, frozen=True):
