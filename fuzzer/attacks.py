@@ -132,7 +132,7 @@ def the_wrong_mechanism(chance: random.Random, _: Scene, __: Role) -> Attack:
 @_kind
 def another_version(chance: random.Random, _: Scene, __: Role) -> Attack:
     """Of 1 and 2, which know no heartbeat, of 3.0, and of the future."""
-    status = encode(Status(client="stranger", epoch=0, request=1))
+    status = _status()
     return chance.choice(
         [
             Attack(opening=zmtp.V1_OPENED, stays_s=SILENCE_S),
@@ -174,8 +174,7 @@ def the_routing_id_of_others(chance: random.Random, scene: Scene, _: Role) -> At
         [scene.publisher.encode(), b"same", b"\0", chance.randbytes(5), bytes(255)]
     )
     opening = zmtp.greeting() + zmtp.ready(b"DEALER", routing_id)
-    status = encode(Status(client="stranger", epoch=0, request=1))
-    return Attack(opening=opening, rest=asked(status), stays_s=0.2)
+    return Attack(opening=opening, rest=asked(_status()), stays_s=0.2)
 
 
 # Envelopes and frames.
@@ -396,7 +395,7 @@ def a_flood_of_new_clients(chance: random.Random, _: Scene, role: Role) -> Attac
 def reads_nothing(_: random.Random, scene: Scene, role: Role) -> Attack:
     """Asks for more than one connection may hold, and does not take it."""
     if role == "publisher":
-        rest = _all_asked([Status(client="stranger", epoch=0, request=n) for n in range(50)])
+        rest = b"".join(asked(_status(n)) for n in range(50))
     else:
         want = {"client": "stranger", "epoch": 0, "topic": scene.topic, "messages_max": 100}
         rest = _all_asked(

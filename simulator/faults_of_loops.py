@@ -39,28 +39,23 @@ class _MarkedLater(Loop):
                 raise
 
 
-class GivesBeforeItMarks(Subscriber):
-    """Its loops mark a message when the program comes back for the next one."""
-
-    def _steps(self, loop: Loop, topic: Topics, wait_s: float) -> Generator[Message, None, None]:
-        loop.__class__ = _MarkedLater
-        return super()._steps(loop, topic, wait_s)
-
-
 class _NeverBrokenOff(Loop):
-    """A step that gave nothing counts as one that did."""
+    """A step that gave nothing counts as one that did: what it has marked is in hand."""
 
     @property
     def was_interrupted(self) -> bool:
         return False
 
 
-class SettlesWhatIsOnItsWay(Subscriber):
-    """What a step has marked is in hand, whether it reached the program or not."""
+def _with_loop(kind: type[Loop]) -> type[Subscriber]:
+    class Faulty(Subscriber):
+        def _steps(
+            self, loop: Loop, topic: Topics, wait_s: float
+        ) -> Generator[Message, None, None]:
+            loop.__class__ = kind
+            return super()._steps(loop, topic, wait_s)
 
-    def _steps(self, loop: Loop, topic: Topics, wait_s: float) -> Generator[Message, None, None]:
-        loop.__class__ = _NeverBrokenOff
-        return super()._steps(loop, topic, wait_s)
+    return Faulty
 
 
 class OneMarkForAll(Inbox):
@@ -84,8 +79,8 @@ class CountsTheWholeRun(Subscription):
 
 
 FAULTS_OF_LOOPS: Mapping[str, Variant] = {
-    "loop: gives before it marks": Variant(subscriber=GivesBeforeItMarks),
-    "loop: a broken step counts": Variant(subscriber=SettlesWhatIsOnItsWay),
+    "loop: gives before it marks": Variant(subscriber=_with_loop(_MarkedLater)),
+    "loop: a broken step counts": Variant(subscriber=_with_loop(_NeverBrokenOff)),
     "loop: one mark for all runs": Variant(subscriber=with_parts(inbox=OneMarkForAll)),
     "loop: the whole run counts": Variant(subscriber=with_parts(subscription=CountsTheWholeRun)),
 }
