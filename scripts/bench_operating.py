@@ -78,14 +78,9 @@ class Scraping:
     def __init__(self, url: str) -> None:
         self._url = url
         self._ending = threading.Event()
+        self.close = self._ending.set
         self._thread: threading.Thread | None = None
         self._count = 0
-
-    def __enter__(self) -> Scraping:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ending.set()
 
     def begin(self) -> None:
         """Scrape from now on."""
@@ -145,10 +140,7 @@ class Connected:
         self._sockets.append(socket)
         return True
 
-    def __enter__(self) -> Connected:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._context.destroy(linger=0)
 
 

@@ -42,10 +42,7 @@ class Client:
         self._subscriber = Subscriber("scale", endpoint=subscribers)
         self._measured: list[str] = []
 
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._publisher.close()
         self._subscriber.close()
 

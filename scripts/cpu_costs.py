@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -46,13 +46,8 @@ class Puts:
 
     def __init__(self, endpoint: str) -> None:
         self._publisher = Publisher("profile-publisher", endpoint=endpoint)
-
-    def __enter__(self) -> Puts:
         self._publisher.connect()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._publisher.close()
+        self.close = self._publisher.close
 
     def put(self, topic: str, messages: int, pause_s: float = 0.0) -> None:
         for _ in range(messages):
@@ -73,15 +68,9 @@ class Reads:
         self, client: str, endpoint: str, topics: Sequence[str], state_dir: str | None = None
     ) -> None:
         self._subscriber = Subscriber(client, endpoint=endpoint, state_dir=state_dir)
-        self._topics = topics
-
-    def __enter__(self) -> Reads:
-        for topic in self._topics:
+        self.close = self._subscriber.close
+        for topic in topics:
             self._subscriber.subscribe(topic)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._subscriber.close()
 
     def read(self, topic: str, messages: int) -> None:
         """Loop over that many messages, which exist or are being put."""
@@ -121,14 +110,6 @@ def thread_names(process: Worker | Proxy) -> dict[int, str]:
             own = Path(f"/proc/{process.pid}/task/{thread}/comm").read_text().strip()
             names[thread] = "libzmq " + own.removeprefix("ZMQbg/").split("/")[0]
     return names
-
-
-class Source(Protocol):
-    """A version that can be measured."""
-
-    def step(self, number: int) -> Costs:
-        """CPU of one of the `STEPS`: some kinds of work."""
-        ...
 
 
 class Here:
@@ -246,6 +227,9 @@ class There:
         """CPU of one of the `STEPS`, or of a subscriber that waits."""
         line = self._process.ask(str(number))
         return dict(msgspec.json.decode(line, type=list[tuple[tuple[str, str, str], float]]))
+
+
+Source = Here | There  # a version that can be measured
 
 
 def serve(scale: float) -> None:

@@ -11,9 +11,9 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import click
 import msgspec
@@ -158,7 +158,7 @@ class Worker:
     """
 
     def __init__(self, make: Callable[..., Any], *arguments: Any) -> None:
-        """Start the process; `make(*arguments)` is called there, and gives a context manager."""
+        """Start the process; `make(*arguments)` is called there, and closed at the end."""
         self._pipe, its = forked.Pipe()
         counts = bool(os.environ.get(COUNTS))  # of this process; the forking one began before
         self._process = forked.Process(target=_work, args=(its, make, arguments, counts))
@@ -218,16 +218,11 @@ class Putting:
     """What puts in a process of its own; parts add what else it does."""
 
     def __init__(self, client: str, endpoint: str, topic: str) -> None:
-        """Make the publisher."""
+        """Make the publisher, and let it be ready."""
         self.publisher = Publisher(client, endpoint=endpoint)
+        self.close = self.publisher.close
         self.topic = topic
-
-    def __enter__(self) -> Self:
-        self.publisher.ready_for(self.topic)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.publisher.close()
+        self.publisher.ready_for(topic)
 
     def put(self, count: int, pause_s: float = 0.0) -> list[float]:
         """Put one after another, with pauses; seconds of each."""
@@ -244,7 +239,7 @@ def _work(pipe: Any, make: Callable[..., Any], arguments: Sequence[Any], counts:
     if counts:
         count_calls()
     try:
-        with make(*arguments) as made:
+        with closing(make(*arguments)) as made:
             pipe.send((False, None))
             while (called := pipe.recv()) is not None:
                 method, given = called

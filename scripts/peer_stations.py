@@ -33,21 +33,13 @@ READY_S: Final = 60.0
 LAST: Final = b"9999".ljust(100, b"x")
 PUSHED, STREAMED = "ours, pushed", "ours, streamed"  # ways to use ours
 
-SENDERS: Final[dict[str, Callable[[str, str, str], Sender]]] = {
-    "ours": OurSender,
-    "bare": BareSender,
-    "redis": RedisSender,
-    "nats": NatsSender,
-    "mosquitto": MqttSender,
-    "rabbitmq": RabbitSender,
-}
-RECEIVERS: Final[dict[str, Callable[..., Receiver]]] = {
-    "ours": OurReceiver,
-    "bare": BareReceiver,
-    "redis": RedisReceiver,
-    "nats": NatsReceiver,
-    "mosquitto": MqttReceiver,
-    "rabbitmq": RabbitReceiver,
+CLIENTS: Final[dict[str, tuple[Callable[..., Sender], Callable[..., Receiver]]]] = {
+    "ours": (OurSender, OurReceiver),
+    "bare": (BareSender, BareReceiver),
+    "redis": (RedisSender, RedisReceiver),
+    "nats": (NatsSender, NatsReceiver),
+    "mosquitto": (MqttSender, MqttReceiver),
+    "rabbitmq": (RabbitSender, RabbitReceiver),
 }
 
 
@@ -68,14 +60,11 @@ class Sending:
         self._system = "ours" if system in (PUSHED, STREAMED) else system
         self._address = address
 
-    def __enter__(self) -> Sending:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
+    def close(self) -> None:
+        """Nothing is open between two pieces of work."""
 
     def _sender(self, topic: str, client: str = "bench") -> Sender:
-        return SENDERS[self._system](self._address, topic, client)
+        return CLIENTS[self._system][0](self._address, topic, client)
 
     def puts(self, topic: str, seconds: float, batch: int, most: int) -> tuple[float, float, int]:
         """Publish for some time, then the last message: when it began and ended, how many."""
@@ -160,24 +149,18 @@ class Receiving:
         self._receiver: Receiver | None = None
         self._bodies: list[bytes] = []
 
-    def __enter__(self) -> Receiving:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
-
-    def _close(self) -> None:
+    def close(self) -> None:
         if self._receiver is not None:
             self._receiver.close()
 
     def subscribe(self, topic: str) -> None:
         """Subscribe; what is published from now on will come."""
-        self._close()
+        self.close()
         if self._system == PUSHED:
             self._receiver = OurReceiver(self._address, topic, push=True)
         else:
             name = "ours" if self._system == STREAMED else self._system
-            self._receiver = RECEIVERS[name](self._address, topic)
+            self._receiver = CLIENTS[name][1](self._address, topic)
 
     def receive(self, batch: int, timed: bool = False) -> tuple[float, list[float]]:
         """Receive to the last message: when it came, and the ages in ms, if they are asked for."""
