@@ -20,11 +20,13 @@ from .harness import REPOSITORY
 FILE_BYTES_MAX = 1024 * 1024
 
 PROGRAM = """\
+import reliable_pubsub
 from reliable_pubsub import Publisher
 
 with Publisher("p") as publisher:
     reveal_type(publisher.put("t", b"x"))
 publisher.put("t", 5)
+reliable_pubsub.Publishr
 """
 
 
@@ -127,7 +129,8 @@ def test_a_type_checker_sees_the_types(installed: Path, tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
 
     assert 'Revealed type is "reliable_pubsub.publisher.core.receipt.Receipt"' in done.stdout
-    assert 'program.py:5: error: No overload variant of "put"' in done.stdout
+    assert 'program.py:6: error: No overload variant of "put"' in done.stdout
+    assert 'program.py:7: error: Module has no attribute "Publishr"' in done.stdout
 
 
 def test_on_windows_an_import_is_refused_with_the_way_out() -> None:
