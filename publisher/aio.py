@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Never, Unpack, overload
@@ -27,13 +27,12 @@ from .aio_stream import Stream
 from .core import transaction
 from .core.delivery import AcknowledgedBy, DeliveryS, DeliveryWait, wait_of_put
 from .core.engine import PublisherEngine
-from .core.interests import EVERY_S, EVERY_TOPIC, EveryS, InterestWatch
+from .core.interests import EVERY_S, EVERY_TOPIC, EveryS, InterestChange, InterestWatch
 from .core.outbox import Encoded, Numbered, Pending, encoded
 from .core.puts import AnyCodec, Payload, Payloads, PutOptions, WaitingPut
 from .core.qos0_puts import Interest, OfferCounts
 from .core.receipt import Delivery, Receipt
 from .core.session import OnLogChanged
-from .interest_feed import AioInterests
 from .opening import open_publisher
 from .stream import LingerS
 
@@ -303,3 +302,23 @@ class Transaction(transaction.Transaction):
         """Store everything, or, after an error, nothing; see the blocking `Transaction`."""
         if batches := self._end(error):
             self.receipts = await self._commit(batches)  # type: ignore[misc]  # a coroutine here
+
+
+class AioInterests(AsyncIterator[InterestChange]):
+    """As `Interests`, for asyncio."""
+
+    def __init__(
+        self, watch: InterestWatch, look: Callable[[InterestWatch], Awaitable[None]]
+    ) -> None:
+        """Begin with what is there; made by `aio.Publisher.interests`."""
+        self._watch, self._look = watch, look
+
+    async def __anext__(self) -> InterestChange:
+        """Wait for the next change."""
+        for pause_s in self._watch.pauses():
+            await asyncio.sleep(pause_s)
+            await self._look(self._watch)
+        change = self._watch.take()
+        if change is None:
+            raise StopAsyncIteration
+        return change

@@ -1,9 +1,8 @@
-"""`Publisher.interests`: the two shells of a feed of subscriptions."""
+"""`Publisher.interests`: a feed of subscriptions that waits."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 
 from .core.interests import InterestChange, InterestWatch
 
@@ -28,24 +27,4 @@ class Interests(Iterator[InterestChange]):
         change = self._watch.take()
         if change is None:
             raise StopIteration
-        return change
-
-
-class AioInterests(AsyncIterator[InterestChange]):
-    """The same for asyncio."""
-
-    def __init__(
-        self, watch: InterestWatch, look: Callable[[InterestWatch], Awaitable[None]]
-    ) -> None:
-        """Begin with what is there; made by `aio.Publisher.interests`."""
-        self._watch, self._look = watch, look
-
-    async def __anext__(self) -> InterestChange:
-        """Wait for the next change."""
-        for pause_s in self._watch.pauses():
-            await asyncio.sleep(pause_s)
-            await self._look(self._watch)
-        change = self._watch.take()
-        if change is None:
-            raise StopAsyncIteration
         return change

@@ -26,6 +26,7 @@ from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.start import Place
 from reliable_pubsub.common.world import REAL, World
 
+from .aio_handling import Awaiting, run
 from .core.engine import SubscriberEngine
 from .core.fetching import OnLowerQoS
 from .core.handlers import AioHandles, Handlers, OnFailure, PauseS
@@ -34,7 +35,6 @@ from .core.qos0_queue import UnstoredCounts
 from .core.reading import Reading, read_history, read_newest, start_of_reading
 from .core.subscribe_call import SubscribeCall
 from .core.subscribing import OnLogChanged
-from .handling import Awaiting, aio_run
 from .loop import AioLoop
 from .opening import open_subscriber
 from .qos_warning import warn_of_lower_qos
@@ -229,7 +229,7 @@ class Subscriber(AioClient[SubscriberEngine]):
 
         If it is cancelled, the message that is being handled is not acknowledged.
         """
-        await aio_run(Awaiting(self), self._handlers, timeout_s)
+        await run(Awaiting(self), self._handlers, timeout_s)
 
     def stop(self) -> None:
         """End `run` after the message that is being handled; at once, or within 2 s if none is."""

@@ -6,20 +6,17 @@ In a group the pause is that of the message, which any member may have then, and
 its deliveries. Any other end of `run` (Ctrl-C, a cancellation, kill -9) leaves the message that was
 being handled unacknowledged: it is redelivered, marked.
 
-All of that is one generator of steps, which `run` calls and `aio_run` awaits.
+All of that is one generator of steps, which `run` calls, and that of `aio_handling.py` awaits.
 """
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import logging
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from reliable_pubsub.common.aio import gated as aio_gated
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.pattern import Topics
@@ -27,14 +24,14 @@ from reliable_pubsub.common.frames import frames_of
 from reliable_pubsub.common.gate import gated
 
 from .core.handlers import LOOK_S, TURN_MESSAGES, Handler, Handlers, check_finished, reason_of
-from .loop import AioLoop, Loop
+from .loop import Loop
 
 if TYPE_CHECKING:
-    from .aio import Subscriber as AioSubscriber
+    from .aio_handling import Awaiting
     from .client import Subscriber
 
 _log = logging.getLogger("reliable_pubsub.subscriber")
-_IN_RUN: Final = (
+IN_RUN: Final = (
     "`run` of this subscriber is handling messages, and is called from one of its handlers, or in "
     "another thread or task; return from the handler, and `run` goes on with the next message"
 )
@@ -75,31 +72,6 @@ class Blocking:
         return loop, partial(next, self._subscriber._steps(loop, topic, 0.0), None)
 
 
-class Awaiting:
-    """What the steps need of an `aio.Subscriber`; see `Blocking`."""
-
-    def __init__(self, subscriber: AioSubscriber) -> None:
-        self.now_s, self.sleep = subscriber._opened.asker.clock.now_s, asyncio.sleep
-        self.engine, self.inbox = subscriber._engine, subscriber._inbox
-        self.subscribe, self.use_push = subscriber.subscribe, subscriber.use_push
-        self.reject, self.keep_alive = subscriber.reject, subscriber.keep_alive
-        self._subscriber = subscriber
-        self._gate = subscriber._gate
-
-    @aio_gated
-    async def wait_any(self, topics: Sequence[Topics], timeout_s: float) -> Topics | None:
-        return await self._subscriber._run(self.engine.wait_any(topics, timeout_s))
-
-    @aio_gated
-    async def fail(self, message: Message, pause_s: float | None, reason: str) -> None:
-        await self._subscriber._run(self.engine.groups.fail(message, pause_s, reason))
-
-    def turn(self, topic: Topics) -> tuple[AioLoop, Step]:
-        subscriber = self._subscriber
-        loop = AioLoop(lambda loop: subscriber._take_fetched(loop, topic), handles=True)
-        return loop, partial(anext, loop, None)
-
-
 def run(client: Blocking, handlers: Handlers, timeout_s: float | None) -> None:
     """Handle messages until `stop`, or `timeout_s` without one.
 
@@ -107,8 +79,8 @@ def run(client: Blocking, handlers: Handlers, timeout_s: float | None) -> None:
         UsageError: they are being handled, by a `run` that has called this, or in another thread.
     """
     if _is_run(handlers):
-        raise UsageError(_IN_RUN)
-    _run(handlers, _steps(client, handlers, timeout_s))
+        raise UsageError(IN_RUN)
+    _run(handlers, steps_of_run(client, handlers, timeout_s))
 
 
 def _is_run(handlers: Handlers) -> bool:
@@ -137,36 +109,6 @@ def _run(handlers: Handlers, steps: Steps) -> None:
         raise failure
 
 
-async def aio_run(client: Awaiting, handlers: Handlers, timeout_s: float | None) -> None:
-    """As `run`."""
-    if handlers.is_awaited:
-        raise UsageError(_IN_RUN)
-    handlers.is_awaited = True
-    try:
-        await _aio_run(_steps(client, handlers, timeout_s))
-    finally:
-        handlers.is_awaited = False
-
-
-async def _aio_run(steps: Steps) -> None:
-    failure: Exception | None
-    try:
-        step = next(steps)
-        while True:
-            try:
-                result = step()
-                if inspect.isawaitable(result):
-                    result = await result
-            except Exception as error:
-                step = steps.throw(error)
-            else:
-                step = steps.send(result)
-    except StopIteration as end:
-        failure = end.value
-    if failure is not None:
-        raise failure
-
-
 def _joined(client: Blocking | Awaiting, handlers: Handlers) -> Steps:
     """Join the groups of the handlers; let several topics be pushed, to be waited for at once."""
     topics = handlers.in_turn()
@@ -179,7 +121,7 @@ def _joined(client: Blocking | Awaiting, handlers: Handlers) -> Steps:
     return None
 
 
-def _steps(client: Blocking | Awaiting, handlers: Handlers, timeout_s: float | None) -> Steps:
+def steps_of_run(client: Blocking | Awaiting, handlers: Handlers, timeout_s: float | None) -> Steps:
     """All of `run`. Returns the exception of a handler that ends it."""
     handlers.is_stopped = False
     yield from _joined(client, handlers)
