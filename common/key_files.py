@@ -7,8 +7,6 @@ import stat
 from pathlib import Path
 from typing import Final
 
-import zmq
-
 from .core.arguments import checked
 from .core.certificates import (
     PUBLIC_SUFFIX,
@@ -23,7 +21,6 @@ from .core.keys import ClientKeys, KeyPair, SecureEndpoint, ServerKeys
 from .core.names import client_id
 from .core.rights import Client, clients_of, rights_of, with_rights
 from .core.settings import Settings
-from .yaml_file import load_yaml
 
 FILE_BYTES_MAX: Final = 64 * 1024
 RIGHTS_FILE: Final = "rights.yaml"  # in a folder of clients
@@ -63,6 +60,8 @@ def new_pair(folder: Path, name: str) -> tuple[Path, Path]:
 
 
 def _new_keys() -> KeyPair:
+    import zmq  # the commands that talk with no proxy do without
+
     public, secret = (key.decode() for key in zmq.curve_keypair())
     return KeyPair(public=public, secret=secret)
 
@@ -152,6 +151,8 @@ def read_clients(path: Path) -> dict[str, Client]:
     Raises:
         ConfigurationError: it is not there, a file is wrong, or one key has two names.
     """
+    from .yaml_file import load_yaml  # few processes read YAML: 12 ms
+
     if not path.is_dir():
         return clients_of(load_yaml(path).data, str(path))
     names: dict[str, str] = {}

@@ -10,7 +10,7 @@ topics:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -18,7 +18,9 @@ from .core import names
 from .core.errors import ConfigurationError, InvalidNameError
 from .core.resolving import Resolved, settings_from_document
 from .core.wording import did_you_mean, key_in_words
-from .yaml_file import Document, KeyPath
+
+if TYPE_CHECKING:
+    from .yaml_file import Document, KeyPath
 
 TOPIC_SETTINGS: Final = (
     "history_bytes",
@@ -90,5 +92,5 @@ def _of_topic(
                 f"{did_you_mean(str(name), TOPIC_SETTINGS)}; expected {', '.join(TOPIC_SETTINGS)}"
             )
     return settings_from_document(
-        Document(path=document.path, data=data, key_lines=key_lines, value_lines=value_lines)
+        replace(document, data=data, key_lines=key_lines, value_lines=value_lines)
     )

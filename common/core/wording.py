@@ -6,7 +6,6 @@ range is written once: `Annotated[int, Meta(ge=1, le=9)]` is "a whole number fro
 
 from __future__ import annotations
 
-import difflib
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -127,6 +126,8 @@ def refused(value: object, kind: Any, *, expects: str = "") -> str:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Name the closest known word, as the end of a sentence; nothing, if none is close."""
+    import difflib  # 2 ms
+
     by_lower = {name.lower(): name for name in known}
     plain = word[:64].lower().replace("-", "_").replace(" ", "_")
     closest = difflib.get_close_matches(plain, by_lower, n=1)

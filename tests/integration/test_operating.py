@@ -20,7 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from reliable_pubsub import LimitError
 from reliable_pubsub.common.core.limits import MIB
-from reliable_pubsub.common.metrics_server import CONNECTIONS_MAX, MetricsServer, Pages
+from reliable_pubsub.common.http_pages import CONNECTIONS_MAX
+from reliable_pubsub.common.metrics_server import MetricsServer, Pages
 from reliable_pubsub.common.scrapes import Scrapes
 from reliable_pubsub.common.system import IS_LINUX
 from reliable_pubsub.proxy.__main__ import main as proxy_command
