@@ -6,7 +6,7 @@ machine starts the next one from its disk, until the work is done.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from typing import Any, ClassVar
 
@@ -31,6 +31,8 @@ from reliable_pubsub.proxy.core.records import Appended
 
 from .network import Network, SimulatedClock, SimulatedTransport
 from .recording import Recording
+from .simulated_offers import OfferNetwork
+from .simulated_push import PushNetwork
 from .swarm import Faults
 from .world import Killed, Process, World
 
@@ -150,6 +152,9 @@ class Machine:
     output: ClassVar[str] = ""  # name of its output file; "": it has none
     choices: ClassVar[tuple[str, ...]]  # what it may do about a changed log, besides stopping
     may_forget: ClassVar[bool] = True  # whether it makes sense without state on disk
+    make: Callable[..., Any]  # its client: the class, or one with a planted fault
+    pushes: PushNetwork
+    offers: OfferNetwork
 
     def __init__(
         self, name: str, world: World, network: Network, faults: Faults, recording: Recording

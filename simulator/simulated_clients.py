@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
 from msgspec import Struct
@@ -19,7 +19,6 @@ from reliable_pubsub.publisher.core.receipt import Receipt
 
 from .machine import Machine
 from .recording import Life
-from .simulated_offers import OfferNetwork
 from .simulated_proxy import TOPICS
 from .world import Interrupted, Process
 
@@ -49,12 +48,10 @@ class PuttingMachine(Machine):
 
     role = "publisher"
     choices = ("adopt",)
-    make: Callable[..., Publisher]  # the class, or one with a planted fault
-    offers: OfferNetwork
 
     def _publisher(self, process: Process, recorder: Recorder) -> Publisher:
         """The publisher of a process."""
-        publisher = self.make(
+        publisher: Publisher = self.make(
             self.name,
             retry=self._retry,
             on_log_changed=self.on_log_changed,

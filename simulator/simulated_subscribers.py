@@ -26,7 +26,7 @@ from reliable_pubsub.lab.core.run import OutputLine
 from reliable_pubsub.subscriber.client import Subscriber
 
 from .machine import Machine
-from .simulated_push import TIMING, PushNetwork
+from .simulated_push import TIMING
 from .world import Interrupted, Killed, Process
 
 
@@ -54,12 +54,10 @@ class ClientMachine(Machine):
     """Runs programs over the real `Subscriber`, in a world that is simulated."""
 
     role = "subscriber"
-    make: Callable[..., Subscriber]  # the class, or one with a planted fault
-    pushes: PushNetwork
 
     def make_client(self, process: Process, recorder: Recorder) -> Subscriber:
         """The client of a new process."""
-        client = self.make(
+        client: Subscriber = self.make(
             self.name,
             retry=self._retry,
             on_log_changed=self.on_log_changed,

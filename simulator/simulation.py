@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TypeVar
 from unittest.mock import patch
 
 from msgspec import Struct
@@ -57,6 +57,8 @@ from .simulated_subscribers import (
 )
 from .swarm import Faults, Shape, swarm
 from .world import World
+
+M = TypeVar("M", bound=Machine)
 
 QUIET_S = 20.0  # then everything must come to its end within this
 STARTS = ("now", "last", "earliest", "newest", "offset", "time")  # what a subscribe may say
@@ -132,6 +134,7 @@ class Simulation:
     def __init__(self, world: World, variant: Variant, shape: Shape) -> None:
         """Build everything the seed asks for; nothing runs yet."""
         self._world = world
+        self._variant = variant
         self._shape = shape
         self._faults = swarm(world.seed, world.random, shape)
         self.recording = Recording(world)
@@ -144,91 +147,79 @@ class Simulation:
         self._proxies = [variant.proxy(world, self._faults, self._store, name) for name in names]
         self._network = Network(world, self._faults, self._proxies)
         self._pushes = PushNetwork(world, self._faults, self._network)
-        offers = OfferNetwork(world, self._faults)
+        self._offers = OfferNetwork(world, self._faults)
         for proxy in self._proxies:
             proxy.engine_class = variant.engine
-            proxy.pushes, proxy.offers = self._pushes, offers
+            proxy.pushes, proxy.offers = self._pushes, self._offers
             if self._faults.standby:
                 proxy.serving = variant.serving(proxy, self._database)
             if self._faults.dead_limit:
                 proxy.dead_topics_max = len(TOPICS) + world.seed % 2
         self._machines: list[Machine] = []
         self._created_s: dict[str, float] = {}  # when topics became durable
-        surroundings = (world, self._network, self._faults, self.recording)
-        self._add_publishers(surroundings, variant, offers)
-        subscribers = self._add_subscribers(surroundings, variant)
+        self._add_publishers()
+        subscribers = self._add_subscribers()
         if self._faults.operate and subscribers:
             faults = self._faults
-            operator = OperatorMachine("o0", *surroundings)
-            operator.begin(
+            self._added(OperatorMachine, "o0").begin(
                 subscribers,
                 forgets=not (faults.zombie or faults.twin),
                 truncates=not faults.same_bytes,
             )
-            self._machines.append(operator)
         if self._faults.group:
-            self._add_members(surroundings, variant)
+            self._add_members()
         if self._faults.pattern:
             draw = random.Random(f"pattern of {world.seed}")
-            one = PatternMachine("t0", *surroundings)
-            one.make = variant.subscriber
-            one.pushes = self._pushes
+            one = self._added(PatternMachine, "t0")
             ends, push = draw.random() < 0.3, bool(self._faults.push)
             stored_end = lambda topic: self._store.end(topic)  # noqa: E731
             lease_s = draw.uniform(0.2, 1.0) if draw.random() < 0.3 else None
             one.begin_with(
                 *(self._end, self._created_s, stored_end), ends=ends, push=push, lease_s=lease_s
             )
-            self._machines.append(one)
 
-    def _add_publishers(
-        self, surroundings: tuple[Any, ...], variant: Variant, offers: OfferNetwork
-    ) -> None:
+    def _added(self, kind: type[M], name: str) -> M:
+        """A machine of this world, which has to be told what to do."""
+        machine = kind(name, self._world, self._network, self._faults, self.recording)
+        puts = kind.role == "publisher"
+        machine.make = self._variant.publisher if puts else self._variant.subscriber
+        machine.pushes, machine.offers = self._pushes, self._offers
+        self._machines.append(machine)
+        return machine
+
+    def _add_publishers(self) -> None:
         """Those with a plan, a sink of transactions, and one that is called without a plan."""
         chance, shape = self._world.random, self._shape
         for number in range(_at_most(shape.publishers, chance.randint(2, 3))):
-            publisher = PublisherMachine(f"p{number}", *surroundings)
-            publisher.make = variant.publisher
-            publisher.offers = offers
+            publisher = self._added(PublisherMachine, f"p{number}")
             publisher.begin(_publisher_plan(chance, shape, self._faults))
-            self._machines.append(publisher)
         if self._faults.sink:
-            sink = SinkMachine("w0", *surroundings)
+            sink = self._added(SinkMachine, "w0")
             sink.begin(sink_plan(chance, sink.name, TOPICS))
-            self._machines.append(sink)
         if self._faults.set_back:
-            caller = CallingMachine("c0", *surroundings)
-            caller.make = variant.publisher
-            caller.offers = offers
+            caller = self._added(CallingMachine, "c0")
             caller.begin(calls(random.Random(f"calls {self._world.seed}"), TOPICS))
-            self._machines.append(caller)
 
-    def _add_subscribers(self, surroundings: tuple[Any, ...], variant: Variant) -> list[str]:
+    def _add_subscribers(self) -> list[str]:
         """Those with a plan; return their names."""
         chance, shape = self._world.random, self._shape
         subscribers: list[str] = []
         for number in range(_at_most(shape.subscribers, chance.randint(2, 3))):
             loops = chance.random() < 0.35
             kind = LoopingSubscriberMachine if loops else SubscriberMachine
-            subscriber = kind(f"s{number}", *surroundings)
-            subscriber.make = variant.subscriber
-            subscriber.pushes = self._pushes
+            subscriber = self._added(kind, f"s{number}")
             steps = _subscriber_steps(chance, shape, self._faults)
             subscriber.begin(steps, _terms(chance, self._faults), self._end)
-            self._machines.append(subscriber)
             subscribers.append(subscriber.name)
         return subscribers
 
-    def _add_members(self, surroundings: tuple[Any, ...], variant: Variant) -> None:
+    def _add_members(self) -> None:
         """Members of one group; the last one comes late."""
         draw = random.Random(f"members {self._world.seed}")
         terms = GroupTermsAsked.drawn(draw)
         for number in range(draw.randint(2, 3)):
-            member = MemberMachine(f"m{number}", *surroundings)
-            member.make = variant.subscriber
-            member.pushes = self._pushes
+            member = self._added(MemberMachine, f"m{number}")
             member.begin_in(terms, self._store, self._end, draw.random())
-            self._machines.append(member)
 
     @property
     def choices(self) -> Mapping[str, str]:
