@@ -77,7 +77,7 @@ class _Server(ThreadingHTTPServer):
                 self._open.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A peer that leaves in the middle is no error of ours; what else goes wrong is told."""
+        """Log an error, unless it is a peer that has closed its connection."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 

@@ -11,6 +11,7 @@ files can be put in one order. Source: the histories of Jepsen (jepsen-io/jepsen
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Literal
 
 import msgspec
@@ -313,7 +314,11 @@ AnyLine = (
 )
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(AnyLine)
+
+
+@cache  # made when first used: who writes lines reads none
+def line_decoder() -> msgspec.json.Decoder[AnyLine]:
+    return msgspec.json.Decoder(AnyLine)
 
 
 def encode_line(line: AnyLine) -> bytes:
@@ -327,5 +332,4 @@ def decode_line(text: bytes) -> AnyLine:
     Raises:
         msgspec.DecodeError: it is not a line of a journal; the text says where.
     """
-    line: AnyLine = _decoder.decode(text)
-    return line
+    return line_decoder().decode(text)

@@ -9,6 +9,7 @@ Decoding returns a value or raises `MalformedError`, nothing else, whatever the 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Final
 
 import msgspec
@@ -34,9 +35,17 @@ _ANSWERS_WITH_BODY: Final = (MessageBatches, Taken, Fetched)
 _BYTES: Final = frozenset({bytes, bytearray, memoryview})
 
 _encoder = msgspec.msgpack.Encoder()
-_requests: msgspec.msgpack.Decoder[AnyRequest] = msgspec.msgpack.Decoder(AnyRequest)
-_replies: msgspec.msgpack.Decoder[AnyReply] = msgspec.msgpack.Decoder(AnyReply)
 _batches = msgspec.msgpack.Decoder(Batch)
+
+
+@cache  # made when first used: that takes 4 ms, and a client reads no requests
+def request_decoder() -> msgspec.msgpack.Decoder[AnyRequest]:
+    return msgspec.msgpack.Decoder(AnyRequest)
+
+
+@cache
+def reply_decoder() -> msgspec.msgpack.Decoder[AnyReply]:
+    return msgspec.msgpack.Decoder(AnyReply)
 
 
 def encode(message: Request | Reply, body: bytes | None = None) -> list[bytes]:
@@ -53,7 +62,7 @@ def decode_request(frames: Sequence[bytes]) -> tuple[AnyRequest, bytes]:
     """
     header, body = _split(frames)
     try:
-        request = _requests.decode(header)
+        request = request_decoder().decode(header)
         if _encoder.encode(request) != header:  # ours never differ
             check_keys(header)
         if isinstance(request, _CHECKED):
@@ -100,7 +109,7 @@ def decode_reply(frames: Sequence[bytes]) -> tuple[AnyReply, bytes]:
     else:
         header, body = _split(frames)
     try:
-        reply = _replies.decode(header)
+        reply = reply_decoder().decode(header)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedError(f"header: {error}") from error
     if isinstance(reply, _ANSWERS_WITH_BODY):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import msgspec
 
@@ -24,10 +25,12 @@ class _Verb(msgspec.Struct):
 
 _verbs = msgspec.msgpack.Decoder(_Verb)
 _requests: msgspec.msgpack.Decoder[Interest | Node] = msgspec.msgpack.Decoder(Interest | Node)
-_replies: msgspec.msgpack.Decoder[AnyReply | AnyInterestReply] = msgspec.msgpack.Decoder(
-    AnyReply | AnyInterestReply
-)
 _FAULTS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+@cache  # when first used, as that of `common/core/wire.py`
+def reply_decoder() -> msgspec.msgpack.Decoder[AnyReply | AnyInterestReply]:
+    return msgspec.msgpack.Decoder(AnyReply | AnyInterestReply)
 
 
 def is_for_node(frames: Sequence[bytes]) -> bool:
@@ -66,6 +69,6 @@ def decode_node_reply(frames: Sequence[bytes]) -> Reply:
     if len(frames) != 2 or frames[0] != PROTOCOL or len(frames[1]) > HEADER_BYTES_MAX:
         raise MalformedError("an answer of a node is RPS1 and a header")
     try:
-        return _replies.decode(frames[1])
+        return reply_decoder().decode(frames[1])
     except _FAULTS as error:
         raise MalformedError(f"header: {error}") from error

@@ -30,6 +30,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NoReturn
 
+from reliable_pubsub.common.core.journal import line_decoder
+from reliable_pubsub.common.core.wire import reply_decoder, request_decoder
+
 _FRAME_BYTES_MAX: Final = 1 << 18
 
 
@@ -138,7 +141,7 @@ def helper(repository: Path) -> Helper:
         ".".join(("reliable_pubsub", *path.relative_to(repository).with_suffix("").parts))
         for path in paths
     ]
-    imports = [name for name in names if not name.endswith("__")]
+    imports = ["reliable_pubsub.public", *(name for name in names if not name.endswith("__"))]
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         module, number = "tests.integration.fork_server", theirs.fileno()
@@ -215,6 +218,8 @@ def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     for name in sys.argv[2:]:
         importlib.import_module(name)
+    for decoder in (request_decoder, reply_decoder, line_decoder):  # else each child makes its own
+        decoder()
     gc.collect()
     gc.freeze()  # a collection in a child touches, and so copies, nothing of this
     _run(_serve(channel))
