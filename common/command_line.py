@@ -5,6 +5,7 @@ A command line error is a sentence and an exit code, never a traceback; a bug is
 
 from __future__ import annotations
 
+import gc
 import importlib
 import io
 import os
@@ -99,7 +100,12 @@ class LazyGroup(CommandGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._modules:
             return super().get_command(ctx, cmd_name)
-        command = importlib.import_module(self._modules[cmd_name]).main
+        gc.disable()  # what is loaded stays: to look for garbage in it takes a tenth of a start
+        try:
+            command = importlib.import_module(self._modules[cmd_name]).main
+        finally:
+            gc.freeze()
+            gc.enable()
         assert isinstance(command, click.Command)
         return command
 
