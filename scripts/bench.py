@@ -22,6 +22,7 @@ from .bench_push import push_rows
 from .bench_reading import group_rows, pattern_rows
 from .bench_scale import scale_rows
 from .bench_security import security_rows
+from .bench_starts import start_rows
 from .measuring import Row, show
 
 
@@ -71,6 +72,7 @@ PARTS: Final = {
         operating_rows,
         "Puts beside scrapes with 10,000 subscriptions, and a stop with 10,000 connections.",
     ),
+    "starts": Part(start_rows, "CPU of the imports of commands and programs."),
     "pipeline": Part(pipeline),
 }
 
@@ -89,7 +91,8 @@ def main() -> None:
     scripts/bench peers                       beside Redis, NATS, Mosquitto and RabbitMQ; 4 minutes
     scripts/bench peers --only ours,redis --markdown
     scripts/bench scale                       costs with many topics, subscriptions, messages
-    scripts/bench threads | push | levels | patterns | security | store | operating | pipeline | all
+    scripts/bench threads | push | levels | groups | patterns | security | store | operating
+    scripts/bench starts | pipeline | all
     """
 
 
