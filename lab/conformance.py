@@ -188,6 +188,23 @@ def _last_line(results: Sequence[CaseReport], wanted: Wanted) -> Text:
     return Text(f"DOES NOT CONFORM: {', '.join(wrong)}", style="bold red")
 
 
+def _written(
+    done: Sequence[tuple[CaseReport, Judged]], wanted: Wanted, where: Path, *, conforms: bool
+) -> bytes:
+    """The report, which is also left in the directory of the run."""
+    report = Report(
+        role=wanted.role,
+        command=wanted.command,
+        messages=wanted.messages,
+        seed=wanted.seed,
+        conforms=conforms,
+        cases=tuple(one for one, _ in done),
+    )
+    document = msgspec.json.encode(report)
+    (where / MARKER).write_bytes(msgspec.json.format(document) + b"\n")
+    return document
+
+
 @click.command(
     context_settings={**CONTEXT_SETTINGS, "ignore_unknown_options": True},
 )
@@ -288,16 +305,7 @@ def main(
         where = emptied(directory or RUNS / role)
         done = _run_cases(chosen(names), wanted, where)
         code = exit_code([judged.result for _, judged in done])
-        report = Report(
-            role=role,
-            command=command,
-            messages=messages,
-            seed=seed,
-            conforms=code == 0,
-            cases=tuple(one for one, _ in done),
-        )
-        document = msgspec.json.encode(report)
-        (where / MARKER).write_bytes(msgspec.json.format(document) + b"\n")
+        document = _written(done, wanted, where, conforms=code == 0)
     if as_json:
         click.echo(document)
     else:
