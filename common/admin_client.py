@@ -277,14 +277,14 @@ class Admin:
         """Look, so that the number and the place are known, and then do exactly that."""
         nonce = self._token(_NONCE_BYTES)
         for attempt in range(TRIES_MAX):
-            seen = self._told(AdminRequest(**self._asker.head(), do=do))
+            seen = self._answered(AdminRequest(**self._asker.head(), do=do))
             if look or seen.already:
                 break
             request = AdminRequest(
                 **self._asker.head(), do=_fixed(do, seen), number=seen.number, nonce=nonce
             )
             try:
-                seen = self._told(request)
+                seen = self._answered(request)
             except StaleError:  # another operator has used the number, so it was not done
                 if attempt == TRIES_MAX - 1:
                     raise
@@ -302,7 +302,7 @@ class Admin:
             subscriptions=effect.subscriptions,
         )
 
-    def _told(self, request: AdminRequest) -> AdminAck:
+    def _answered(self, request: AdminRequest) -> AdminAck:
         reply = self._ask(request)
         if not isinstance(reply, AdminAck):
             topic = getattr(request.do, "topic", "")

@@ -200,18 +200,18 @@ def complain(text: str) -> None:
 
 def report_silence() -> Silence:
     """Report on stderr, once for each outage, that the proxy does not answer and when it does."""
-    told = False
+    reported = False
 
     def tell(endpoint: str, attempt: int, attempts: int) -> None:
-        nonlocal told
-        if attempt and not told:
+        nonlocal reported
+        if attempt and not reported:
             complain(
                 f"waiting: no answer from {endpoint} (attempt {attempt} of {attempts}); is the "
                 "proxy running? `reliable-pubsub proxy` starts it"
             )
-        elif not attempt and told:
+        elif not attempt and reported:
             complain(f"going on: {endpoint} answers again")
-        told = bool(attempt)
+        reported = bool(attempt)
 
     return tell
 

@@ -144,7 +144,7 @@ class Server:
             written = authentication.actions_log.numbers()
             for one in actions:
                 if one.number not in written:
-                    authentication.actions_log.done(Deed(one).told, one.at_ns)
+                    authentication.actions_log.done(Deed(one).fields, one.at_ns)
         return engine
 
     def stop(self) -> None:
@@ -292,7 +292,7 @@ class Server:
                 case Denial():
                     endpoints.authentication.refused(output)
                 case Deed():
-                    endpoints.authentication.actions_log.done(output.told, output.record.at_ns)
+                    endpoints.authentication.actions_log.done(output.fields, output.record.at_ns)
 
     def _take_outcomes(self) -> None:
         """Report the results of commits to the engine."""

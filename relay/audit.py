@@ -42,9 +42,9 @@ def _for_its_owner(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
-def _record(event: str, told: Mapping[str, Any], at_ns: int) -> logging.LogRecord:
+def _record(event: str, fields: Mapping[str, Any], at_ns: int) -> logging.LogRecord:
     moment = datetime.fromtimestamp(at_ns / 1e9, UTC)
-    facts = {"time": moment.isoformat(timespec="milliseconds"), "event": event, **told}
+    facts = {"time": moment.isoformat(timespec="milliseconds"), "event": event, **fields}
     return _LOG.makeRecord(
         _LOG.name, logging.WARNING, "", 0, json.dumps(facts), (), None, extra={"audit": facts}
     )

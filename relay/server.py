@@ -356,7 +356,7 @@ class Relay:
     def _send_last_cursors(self, poller: zmq.Poller) -> None:
         """Before the end, send the cursors that the proxy does not know; wait a moment at most."""
         until_s = time.monotonic() + 0.5
-        while self._forwarding.untold and (now_s := time.monotonic()) < until_s:
+        while self._forwarding.unsent_cursors and (now_s := time.monotonic()) < until_s:
             self._forwarding.tick(now_s)
             self._carry_out()
             poller.poll(20)

@@ -215,8 +215,8 @@ def main(
             return
         reports = ask_upwards(endpoints)
         if as_json:
-            told = [report or endpoint for endpoint, report in reports.items()]
-            click.echo(msgspec.json.encode(told).decode())
+            shown = [report or endpoint for endpoint, report in reports.items()]
+            click.echo(msgspec.json.encode(shown).decode())
         else:
             Console().print(view(reports), markup=False)
 

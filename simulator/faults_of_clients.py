@@ -220,7 +220,9 @@ class WritesOnceForAGet(Inbox):
         confirmations = [(each.confirmation, each.durable_cursor) for each in some]
         if tells and self.is_get and None not in dict(confirmations):
             return
-        durable |= any(known is not None and known.told > own for known, own in confirmations)
+        durable |= any(
+            known is not None and known.proxy_cursor > own for known, own in confirmations
+        )
         yield from super().save(*some, tells=tells, durable=durable, **more)
 
 

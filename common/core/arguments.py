@@ -38,14 +38,14 @@ KINDS_MAX: Final = 16  # remembered for one function: programs may pass many cla
 # The public interface.
 
 
-def when_refused(told: Callable[..., object]) -> Callable[[D], D]:
-    """Decorate a function that is to be checked: `told` is called with arguments that are refused.
+def when_refused(report: Callable[..., object]) -> Callable[[D], D]:
+    """Decorate a function that is to be checked: `report` is called with refused arguments.
 
     A refused call has no effect, except for what its caller must not lose by the refusal.
     """
 
     def decorate(function: D) -> D:
-        function.when_refused = told  # type: ignore[attr-defined]
+        function.when_refused = report  # type: ignore[attr-defined]
         return function
 
     return decorate

@@ -161,7 +161,7 @@ def key_in_words(key: str) -> str:
 
 def first_of(problems: Sequence[str]) -> str:
     """The problems of a file, one on a line; at most PROBLEMS_MAX, then how many more."""
-    told = list(problems[:PROBLEMS_MAX])
+    lines = list(problems[:PROBLEMS_MAX])
     if len(problems) > PROBLEMS_MAX:
-        told.append(f"... and {len(problems) - PROBLEMS_MAX} more")
-    return "\n".join(told)
+        lines.append(f"... and {len(problems) - PROBLEMS_MAX} more")
+    return "\n".join(lines)

@@ -51,7 +51,7 @@ class Deed(Struct, frozen=True):
     record: Administered
 
     @property
-    def told(self) -> dict[str, object]:
+    def fields(self) -> dict[str, object]:
         """The fields of its line in the audit log."""
         one = self.record
         return {

@@ -54,10 +54,10 @@ def get(state: State, request: Get, _body: bytes, _now_ns: int) -> Decision:
         if isinstance(reply, MessageBatches):
             last = reply.batches[-1]
             shown = last.base + last.count
-    moved = cursor_moved(request, log, subscription, urgent=False, shown=shown)
-    if moved and moved[0].takes:  # what is shown now must not come again after a crash
-        visible_at = state.lsn + len(moved)
-    return Decision(reply, moved, visible_at, body, isinstance(reply, NoMessagesYet))
+    moves = cursor_moved(request, log, subscription, urgent=False, shown=shown)
+    if moves and moves[0].takes:  # what is shown now must not come again after a crash
+        visible_at = state.lsn + len(moves)
+    return Decision(reply, moves, visible_at, body, isinstance(reply, NoMessagesYet))
 
 
 def ack(state: State, request: Ack, _body: bytes, _now_ns: int) -> Decision:
@@ -66,10 +66,10 @@ def ack(state: State, request: Ack, _body: bytes, _now_ns: int) -> Decision:
     if isinstance(found, Decision):
         return found
     log, subscription, visible_at = found
-    moved = cursor_moved(request, log, subscription, urgent=True)
-    cursor = moved[0].cursor if moved else subscription.durable_cursor
+    moves = cursor_moved(request, log, subscription, urgent=True)
+    cursor = moves[0].cursor if moves else subscription.durable_cursor
     reply = PutAck(**echo(state, request), offset=cursor)
-    return decided(state, reply, *moved) if moved else Decision(reply, visible_at=visible_at)
+    return decided(state, reply, *moves) if moves else Decision(reply, visible_at=visible_at)
 
 
 def history(state: State, request: History, _body: bytes, now_ns: int) -> Decision:

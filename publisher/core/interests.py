@@ -64,7 +64,7 @@ def _change(
     return InterestChange(kind, topics, row.group, row.qos, subscribers)
 
 
-class _Told(Struct, frozen=True):
+class _Seen(Struct, frozen=True):
     """What the last look has found; one value, so that an interrupted look changes nothing."""
 
     rows: Rows = {}
@@ -97,19 +97,19 @@ class InterestWatch:
         self._timeout_s = float("inf") if timeout_s is None else timeout_s
         self._now_s = now_s
         self._next_look_s = now_s()
-        self._told = _Told()
+        self._seen = _Seen()
 
     def pauses(self) -> Iterator[float]:
         """The pauses in seconds before each look, until there is a change or the time is over."""
         deadline_s = self._now_s() + self._timeout_s
-        while not self._told.changes:
+        while not self._seen.changes:
             yield max(min(self._next_look_s, deadline_s) - self._now_s(), 0.0)
             if self._now_s() >= deadline_s:
                 return
 
     def take(self) -> InterestChange | None:
         """The next change."""
-        return self._told.changes.popleft() if self._told.changes else None
+        return self._seen.changes.popleft() if self._seen.changes else None
 
     def look(self, session: PublisherSession) -> Conversation[None]:
         """Ask the proxy for all pages, and find what is different.
@@ -126,9 +126,9 @@ class InterestWatch:
         while page.next is not UNSET:
             page = yield from self._page(session, page.next)
             rows.update(_by_place(page))
-        found = deque((*self._told.changes, *changes(self._told.rows, rows)))
+        found = deque((*self._seen.changes, *changes(self._seen.rows, rows)))
         # Of the first page: what changed between the pages is then looked at again.
-        self._told = _Told(rows, first.boot, first.version, found)
+        self._seen = _Seen(rows, first.boot, first.version, found)
 
     def _page(
         self, session: PublisherSession, after: SubscriptionPlace | UnsetType
@@ -138,8 +138,8 @@ class InterestWatch:
             **session.head(),
             match=self._match,
             after=after,
-            boot=self._told.boot if is_first else "",
-            known=self._told.version if is_first else 0,
+            boot=self._seen.boot if is_first else "",
+            known=self._seen.version if is_first else 0,
         )
         reply = yield from session.asking(request)
         if not isinstance(reply, SubscriptionsReport):

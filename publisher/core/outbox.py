@@ -106,7 +106,9 @@ class Outbox:
             for name, value in stored.items()
             if name.startswith(_TOPIC)
         }
-        self._told: dict[str, int] = {}  # the proxy's last sequence, for topics that were asked
+        self._proxy_last: dict[
+            str, int
+        ] = {}  # the proxy's last sequence, for topics that were asked
         # Topics whose stored numbering was not compared yet: it may be older than what was sent.
         self._unmet = {*self.topics, TRANSACTIONS}
         self._goes_on = self.note is not None  # the run that wrote the note may continue from it
@@ -255,7 +257,7 @@ class Outbox:
         """
         assert self.pending is not None
         batch = self.pending.batches[0]
-        return offset is None and batch.last_sequence <= self._told.get(batch.topic, 0)
+        return offset is None and batch.last_sequence <= self._proxy_last.get(batch.topic, 0)
 
     # Comparing with the proxy.
 
@@ -324,7 +326,7 @@ class Outbox:
                 repeats = repeats.adding(topic, first, theirs.last_sequence)
         changes = self._set_repeats(repeats)
         self._unmet.discard(topic)
-        self._told[topic] = theirs.last_sequence
+        self._proxy_last[topic] = theirs.last_sequence
         changes |= self._renumbered(topic, theirs, bool(problem), adopt=adopt, conflict=conflict)
         self.topics[topic] = theirs
         changes[_TOPIC + topic] = _encode(theirs)

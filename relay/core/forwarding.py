@@ -91,9 +91,9 @@ class _Reader(Struct, eq=False):
 
     newest: Get | Ack
     cursor: int
-    told: int  # what the proxy knows
+    proxy_cursor: int  # what the proxy knows
     confirmed_at_s: float = 0.0
-    told_at_s: float = 0.0
+    sent_at_s: float = 0.0
 
     def is_of(self, request: Get | Ack) -> bool:
         ours = (self.newest.epoch, self.newest.generation, self.newest.boot, self.newest.key)
@@ -349,7 +349,7 @@ class Forwarding:
                 if len(self._readers) >= SESSIONS_MAX:
                     return
                 known = self._readers[key] = _Reader(request, request.cursor, request.cursor)
-            known.told = max(known.told, request.cursor)
+            known.proxy_cursor = max(known.proxy_cursor, request.cursor)
             known.cursor = max(known.cursor, request.cursor)
             known.confirmed_at_s = now_s
         elif isinstance(reply, Refusal) and known is not None and known.is_of(request):
@@ -369,13 +369,13 @@ class Forwarding:
             self.dropped_count += 1
         self._send_waiting(now_s)
         for key, known in list(self._readers.items()):
-            if known.cursor > known.told and now_s >= known.told_at_s + TELL_S:
+            if known.cursor > known.proxy_cursor and now_s >= known.sent_at_s + TELL_S:
                 self._send_cursor(known, now_s)
-            elif now_s > max(known.confirmed_at_s, known.told_at_s) + 60 * CONFIRMED_S:
+            elif now_s > max(known.confirmed_at_s, known.sent_at_s) + 60 * CONFIRMED_S:
                 del self._readers[key]
 
     def _send_cursor(self, known: _Reader, now_s: float) -> None:
-        known.told_at_s = now_s
+        known.sent_at_s = now_s
         newest: Any = known.newest
         ack = Ack(
             client=newest.client,
@@ -390,6 +390,6 @@ class Forwarding:
         self._pass_on(_Flight(encode(ack), None, ack), now_s)
 
     @property
-    def untold(self) -> int:
+    def unsent_cursors(self) -> int:
         """Subscriptions whose newest cursor the proxy does not know yet."""
-        return sum(known.cursor > known.told for known in self._readers.values())
+        return sum(known.cursor > known.proxy_cursor for known in self._readers.values())

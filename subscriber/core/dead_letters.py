@@ -46,7 +46,7 @@ class DeadLetters:
             message, place = subscription.fetched[0], subscription.place
             bound = place.max_deliveries
             used_up = bound is not None and place.deliveries(message.offset) >= bound
-            reason = place.giving_up or (DELIVERIES_USED_UP if used_up else "")
+            reason = place.rejection or (DELIVERIES_USED_UP if used_up else "")
             if not reason or subscription.refused_letter == message.offset:
                 return
             yield from self.begin(subscription, message, reason)
@@ -86,13 +86,13 @@ class DeadLetters:
         place = subscription.place
         deliveries = place.deliveries(message.offset)
         letter = dead_letter(message, self._session.client, deliveries, reason)
-        subscription.move(place.gives_up(message.offset, reason))
+        subscription.move(place.rejecting(message.offset, reason))
         try:
             yield from self._session.inbox.save(subscription, durable=True)
         except PubSubError:
             subscription.move(place)
             raise
-        subscription.gives_up(message, letter)
+        subscription.begin_letter(message, letter)
 
     def finish(self, subscription: Subscription) -> Conversation[int]:
         """Send the pending dead letter, for the first time or again: always the same bytes.
@@ -113,7 +113,7 @@ class DeadLetters:
                     subscription,
                     call,
                     body=letter.body,
-                    given_up=offset,
+                    rejected=offset,
                     crc=crc32(letter.body),
                 )
                 if not isinstance(reply, DeadAck):

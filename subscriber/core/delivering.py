@@ -134,7 +134,7 @@ class Delivering:
             fetches = 0
             while True:
                 place, pushes = subscription.place, subscription.pushes
-                if subscription.fetched and (place.max_deliveries or place.giving_up):
+                if subscription.fetched and (place.max_deliveries or place.rejection):
                     yield from self._dead_letters.bury(subscription)
                 if subscription.fetched or subscription.qos0.messages:
                     return

@@ -209,6 +209,6 @@ class Fetching:
         if publisher not in subscription.lower_qos:
             subscription.lower_qos.add(publisher)
             topic = subscription.topic
-            told = lower_qos_in_words(topic, publisher, qos)
-            self._session.tell(logging.WARNING, told, topic)
+            text = lower_qos_in_words(topic, publisher, qos)
+            self._session.tell(logging.WARNING, text, topic)
             self._on_lower_qos(topic, publisher, qos)

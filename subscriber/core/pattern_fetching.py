@@ -108,7 +108,7 @@ class PatternFetching:
         if reply.boot == one.boot:
             for each in told:
                 if each.confirmation is not None:
-                    each.confirmation.told = each.place.cursor
+                    each.confirmation.proxy_cursor = each.place.cursor
                 one.moved.pop(each.topic, None)
         one.boot = reply.boot
         shown = yield from self._take(one, reply, body)
@@ -122,7 +122,7 @@ class PatternFetching:
             for each in one.moved.values()
             if each.confirmation is not None
             and each.confirmation.boot == one.boot
-            and each.place.cursor > each.confirmation.told
+            and each.place.cursor > each.confirmation.proxy_cursor
         ]
         return found[:FETCH_TOPICS_MAX]
 

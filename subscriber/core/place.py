@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.answers import SubAck
@@ -61,7 +61,8 @@ class Place(Struct, frozen=True):
     in_hand: tuple[tuple[int, int], ...] = ()
     terms: Terms = Terms()  # of the subscription
     max_deliveries: int | None = None  # after these a message becomes a dead letter; None: never
-    giving_up: str = ""  # reason to reject the message at the cursor; "": none
+    # Why the message at the cursor is to be rejected; "": it is not.
+    rejection: str = field(default="", name="giving_up")
     shown: int = 0  # messages below it were delivered before this place was chosen
     asks: bool = False  # a SUB with another start is pending; the proxy may have moved
     run: Run | None = None  # delivered since this row was written; part of `in_hand`
@@ -80,7 +81,7 @@ class Place(Struct, frozen=True):
     def has_become_dead(self, reply: SubAck) -> bool:
         """Whether the proxy already has the dead letter that an earlier process may have sent."""
         is_next = reply.cursor == self.cursor + 1
-        return bool(self.giving_up) and is_next and reply.moved is UNSET
+        return bool(self.rejection) and is_next and reply.moved is UNSET
 
     # Changes.
 
@@ -148,16 +149,16 @@ class Place(Struct, frozen=True):
         assert cursor >= self.cursor, (cursor, self)
         assert self.run is None, self
         in_hand = tuple(run for run in self.in_hand if run[0] > cursor)
-        return replace(self, cursor=cursor, witness_ns=witness_ns, in_hand=in_hand, giving_up="")
+        return replace(self, cursor=cursor, witness_ns=witness_ns, in_hand=in_hand, rejection="")
 
-    def gives_up(self, offset: int, reason: str) -> Place:
+    def rejecting(self, offset: int, reason: str) -> Place:
         """Reject the message at `offset`; everything below it is processed."""
         witness_ns = self.witness_ns if offset == self.cursor else None
-        return replace(self.moved(offset, witness_ns), giving_up=reason)
+        return replace(self.moved(offset, witness_ns), rejection=reason)
 
     def kept(self) -> Place:
         """Withdraw the rejection of the message at the cursor."""
-        return replace(self, giving_up="")
+        return replace(self, rejection="")
 
     def confirmed(self, reply: SubAck, *, adopt: bool) -> Place:
         """The proxy has confirmed the subscription at this place or below, or knows of more.
@@ -194,7 +195,7 @@ class Place(Struct, frozen=True):
         """
         if reply.cursor < self.cursor:
             return replace(repositioned(reply, self), max_deliveries=self.max_deliveries)
-        return replace(self, terms=reply.terms, asks=False, giving_up="")
+        return replace(self, terms=reply.terms, asks=False, rejection="")
 
     def compared(self, topic: str, end: int, *, forget: bool) -> Place:
         """Check delivered offsets against the end of the log: they must be below it (rule R14).

@@ -28,7 +28,7 @@ class Standing(Struct, frozen=True):
     log: str
     boot: str
     cursor: int  # the next offset it wants
-    told: int  # the cursor that the proxy knows
+    proxy_cursor: int  # the cursor that the proxy knows
     heard_s: float = inf  # the proxy must get a request within this time: half the lease
 
 
@@ -53,7 +53,7 @@ class PushQueue:
     def stand(self, standing: Standing) -> None:
         """Set the subscriber's position; its cursor is the next wanted offset."""
         self._cursor = standing.cursor
-        moved_s = self.timer.timing.tell_s if standing.cursor > standing.told else inf
+        moved_s = self.timer.timing.tell_s if standing.cursor > standing.proxy_cursor else inf
         self._tell_s = min(moved_s, standing.heard_s)
         life, before = (standing.log, standing.boot), self._life
         self._life = life

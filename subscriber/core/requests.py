@@ -70,7 +70,7 @@ class Requests:
         call: Call | None = None,
         *,
         body: bytes | None = None,
-        given_up: int | None = None,
+        rejected: int | None = None,
         wait_s: float = 0.0,
         **more: Any,
     ) -> Conversation[tuple[AnyReply, bytes]]:
@@ -79,7 +79,7 @@ class Requests:
         Args:
             call: of ACK and DEAD; a GET changes nothing that is not recorded already.
             wait_s: how long the proxy may hold the answer.
-            body, given_up: of DEAD, and the offset of its message. That stays the same, even if
+            body, rejected: of DEAD, and the offset of its message. That stays the same, even if
                 the confirmation shows that the letter is stored: the proxy then repeats its reply.
 
         Raises:
@@ -98,9 +98,9 @@ class Requests:
             confirmation = subscription.confirmation
             assert confirmation is not None
             cursor = subscription.place.cursor
-            if given_up is not None:
-                _check_letter(subscription, given_up)
-                cursor = given_up
+            if rejected is not None:
+                _check_letter(subscription, rejected)
+                cursor = rejected
             yield from inbox.save(subscription, tells=True)
             if call is not None:
                 call.invoke(epoch=inbox.epoch, cursor=cursor)
@@ -118,7 +118,7 @@ class Requests:
                 body,
                 wait_s=wait_s,
             )
-            confirmation.told = cursor
+            confirmation.proxy_cursor = cursor
             if not isinstance(reply, Stale | NotSub | LogChanged | Fenced):
                 return reply, answer
             if isinstance(reply, Fenced) and not session.is_forgotten(reply):
@@ -139,15 +139,15 @@ class Requests:
         raise NotSubscribedError(f"{client!r} is not subscribed to {topic!r}; subscribe")
 
 
-def _check_letter(subscription: Subscription, given_up: int) -> None:
+def _check_letter(subscription: Subscription, rejected: int) -> None:
     """Check that a message is rejected, now or before: the position may have been changed.
 
     Raises:
         StaleError: it is not.
     """
     place = subscription.place
-    if not (place.giving_up or place.cursor == given_up + 1):
+    if not (place.rejection or place.cursor == rejected + 1):
         raise StaleError(
-            f"topic {subscription.topic!r}: the position was changed before offset {given_up} "
+            f"topic {subscription.topic!r}: the position was changed before offset {rejected} "
             "was rejected; it was not"
         )

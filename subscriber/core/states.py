@@ -19,8 +19,8 @@ Towards the program it is
 - IN_RUN: a loop takes messages one by one. Taking one settles the one before, which costs a mark in
   the state and no write (`Run`). The next call of any other kind ends the run: messages that were
   not taken count as fetched, and the last one that was taken is in hand;
-- LOSS_TOLD: `get` raised LostError. The lost messages are skipped at the next call, not earlier: a
-  process that dies before its program has seen the error must report it again;
+- LOSS_REPORTED: `get` raised LostError. The lost messages are skipped at the next call, not
+  earlier: a process that dies before its program has seen the error must report it again;
 - LETTER: a message is rejected, and the reply to its dead letter is in doubt. The same letter is
   sent until it is stored or refused; nothing else happens meanwhile. Later messages of the same
   `get` stay in hand.
@@ -51,7 +51,7 @@ class ToProgram(Enum):
     IDLE = auto()
     IN_HAND = auto()
     IN_RUN = auto()
-    LOSS_TOLD = auto()
+    LOSS_REPORTED = auto()
     LETTER = auto()
 
 
@@ -69,7 +69,7 @@ class Event(Enum):
     END_RUN = auto()  # the next call after that
     SETTLE = auto()  # the next call: the messages in hand are processed
     LOSE = auto()  # `get` raises LostError
-    GIVE_UP = auto()  # a dead letter is about to be sent
+    BEGIN_LETTER = auto()  # a dead letter is about to be sent
     LETTER_STORED = auto()
     LETTER_REFUSED = auto()
     DROP = auto()  # the place was replaced or removed: forget the messages in hand
@@ -98,19 +98,19 @@ TO_PROGRAM: Final = {
         Event.HAND_OVER: ToProgram.IN_HAND,
         Event.BEGIN_RUN: ToProgram.IN_RUN,
         Event.SETTLE: ToProgram.IDLE,
-        Event.LOSE: ToProgram.LOSS_TOLD,
-        Event.GIVE_UP: ToProgram.LETTER,  # it has reached max_deliveries
+        Event.LOSE: ToProgram.LOSS_REPORTED,
+        Event.BEGIN_LETTER: ToProgram.LETTER,  # it has reached max_deliveries
         Event.DROP: ToProgram.IDLE,
     },
     ToProgram.IN_HAND: {
         Event.SETTLE: ToProgram.IDLE,
-        Event.GIVE_UP: ToProgram.LETTER,
+        Event.BEGIN_LETTER: ToProgram.LETTER,
         Event.DROP: ToProgram.IDLE,
     },
     ToProgram.IN_RUN: {
         Event.END_RUN: ToProgram.IDLE,  # then IN_HAND, if a message was taken
     },
-    ToProgram.LOSS_TOLD: {
+    ToProgram.LOSS_REPORTED: {
         Event.SETTLE: ToProgram.IDLE,
         Event.DROP: ToProgram.IDLE,
     },

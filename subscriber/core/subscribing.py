@@ -165,7 +165,7 @@ class Subscribing:
             else:
                 # The place must not be resumed: unless it subscribes again, a program gets NOT_SUB.
                 asked, before, place = replace(asked, replay=True), place, None
-                subscription.given_up()
+                subscription.place_lost()
                 yield from self._session.inbox.save(subscription, durable=True)
         is_new = asked.start is not None or not subscription.qos0.is_confirmed
         if asked.terms.qos == 0 and asked.start is None and is_new:

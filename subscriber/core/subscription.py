@@ -35,7 +35,7 @@ class Confirmation(Struct):
 
     generation: int
     boot: str  # of the proxy that confirmed it
-    told: int  # the cursor that the proxy knows
+    proxy_cursor: int  # the cursor that the proxy knows
 
 
 class Letter(NamedTuple):
@@ -130,7 +130,7 @@ class Subscription:
         """
         if self.confirmation is None:
             return False
-        return self.place.cursor > self.confirmation.told or (ahead and bool(self.fetched))
+        return self.place.cursor > self.confirmation.proxy_cursor or (ahead and bool(self.fetched))
 
     @property
     def standing(self) -> Standing | None:
@@ -140,7 +140,9 @@ class Subscription:
             return None
         heard_s = self.place.terms.lease_ms / 2000 or inf
         place = self.place
-        return Standing(place.log, confirmation.boot, place.cursor, confirmation.told, heard_s)
+        return Standing(
+            place.log, confirmation.boot, place.cursor, confirmation.proxy_cursor, heard_s
+        )
 
     def confirmed(self, reply: SubAck, *, is_new: bool) -> None:
         """The proxy has confirmed the subscription; its place was taken already.
@@ -156,14 +158,14 @@ class Subscription:
         """The running proxy does not know the subscription: it must be confirmed again."""
         self._happens_at_proxy(Event.FORGET)
 
-    def given_up(self) -> None:
+    def place_lost(self) -> None:
         """The place can no longer be resumed; the proxy may have another one already."""
         self._happens_at_proxy(Event.END)
         self.place = NO_PLACE
 
     def ended(self) -> None:
         """The subscription has ended; drop the undelivered messages."""
-        self.given_up()
+        self.place_lost()
         self.qos0 = self.new_qos0_queue()
         self.durable_cursor = -1
 
@@ -253,12 +255,12 @@ class Subscription:
         while self.fetched and self.fetched[0].offset < self.place.cursor:
             self.fetched.popleft()  # in hand through one pattern, fetched through another
 
-    def gives_up(self, message: Message, body: bytes) -> None:
+    def begin_letter(self, message: Message, body: bytes) -> None:
         """A dead letter of this message will be sent; earlier messages are processed."""
         self.is_kept = False
         last = self.in_hand
         rest = last if last is not None and last.offset > message.offset else None
-        self.happened(Event.GIVE_UP, letter=Letter(message, body, rest))
+        self.happened(Event.BEGIN_LETTER, letter=Letter(message, body, rest))
 
     def keep(self, message: Message) -> None:
         """A rejection failed: the next `get` does not count its message as processed."""
@@ -304,6 +306,6 @@ class Subscription:
         """
         self._to_program = TO_PROGRAM[self._to_program][event]
         self.in_hand = in_hand  # IN_HAND: the last delivered message
-        self._lost_end = lost_end  # LOSS_TOLD: messages below it are lost
+        self._lost_end = lost_end  # LOSS_REPORTED: messages below it are lost
         self.letter = letter  # LETTER: the pending dead letter
         self._run = run  # IN_RUN

@@ -207,7 +207,7 @@ class TestTheStates:
         assert at_proxy | at_program == set(Event)
 
     def test_towards_the_proxy_lose_what_was_fetched_with_their_confirmation(self) -> None:
-        for leave in (Subscription.forgotten, Subscription.given_up, Subscription.ended):
+        for leave in (Subscription.forgotten, Subscription.place_lost, Subscription.ended):
             subscription = confirmed()
             subscription.fetched.append(a_message(0))
 
@@ -237,7 +237,7 @@ class TestTheStates:
     def test_keep_in_hand_what_came_with_a_message_that_is_given_up_and_after_it(self) -> None:
         subscription = confirmed()
         subscription.happened(Event.HAND_OVER, in_hand=a_message(2))
-        subscription.gives_up(a_message(1), b"letter")
+        subscription.begin_letter(a_message(1), b"letter")
 
         subscription.letter_stored()
 
@@ -246,12 +246,12 @@ class TestTheStates:
     @pytest.mark.parametrize("act", ["settle", "lose", "hand over", "another letter"])
     def test_let_nothing_else_happen_while_a_letter_is_in_doubt(self, act: str) -> None:
         subscription = confirmed()
-        subscription.gives_up(a_message(0), b"letter")
+        subscription.begin_letter(a_message(0), b"letter")
         acts: dict[str, Callable[[], None]] = {
             "settle": subscription.settle,
             "lose": lambda: subscription.happened(Event.LOSE, lost_end=1),
             "hand over": lambda: subscription.happened(Event.HAND_OVER, in_hand=a_message(0)),
-            "another letter": lambda: subscription.gives_up(a_message(0), b"other"),
+            "another letter": lambda: subscription.begin_letter(a_message(0), b"other"),
         }
 
         with pytest.raises(KeyError):

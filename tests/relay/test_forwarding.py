@@ -282,7 +282,7 @@ class TestACursor:
         node.ask("one", 0, messages_max=2)
         node.answer()
         node.ask("two", 1)  # from the cache: it says that 0 is processed
-        assert node.forwarding.untold == 1
+        assert node.forwarding.unsent_cursors == 1
         node.forwarding.tick(TELL_S)
         node.collect()
         assert node.verbs() == ["Ack"]
@@ -290,7 +290,7 @@ class TestACursor:
 
         log = node.proxy.state.topics["t"]
         assert log.subscriptions["two"].cursor == 1
-        assert node.forwarding.untold == 0
+        assert node.forwarding.unsent_cursors == 0
 
     def test_is_told_again_without_an_answer(self) -> None:
         node = confirmed("one", "two")
