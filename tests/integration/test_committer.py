@@ -14,7 +14,7 @@ from reliable_pubsub.proxy.committer import Committed, Committer, Failed
 from reliable_pubsub.proxy.core.outputs import Work
 from reliable_pubsub.proxy.core.records import Record
 from reliable_pubsub.proxy.push import EndpointSettings
-from reliable_pubsub.proxy.server import Server
+from reliable_pubsub.proxy.server import SPACE_S, Server
 from reliable_pubsub.proxy.server_settings import ServerSettings
 from tests.fakes import NOW_NS, a_hello, an_append
 
@@ -163,6 +163,22 @@ def test_an_operator_is_told_once_each_time_that_a_program_holds_the_write_ahead
 
     assert len(told) == 2
     assert "because another program reads the store" in told[0]
+
+
+def test_an_operator_is_told_once_that_a_full_disk_can_be_written_again(tmp_path: Path) -> None:
+    told: list[str] = []
+    server = a_server(tmp_path, told.append)
+    server._full_at_s = 5.0
+
+    server._look_at_disk(5.0 + SPACE_S)
+    assert told == [], "nothing has been written since"
+    server.engine.handle(a_hello("publisher", "p"), b"", Mock(), now_s=0.0, now_ns=NOW_NS)
+    server.engine.committed(1)
+    for now_s in (4.9 + SPACE_S, 5.0 + SPACE_S, 6.0 + SPACE_S):
+        server._look_at_disk(now_s)
+    server._close()
+
+    assert told == ["the store can be written again: puts continue"]
 
 
 def test_what_an_earlier_commit_made_durable_is_answered_before_a_failure_ends_the_proxy(
