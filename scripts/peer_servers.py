@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -133,14 +134,18 @@ def be_bare(pipe: Any, path: str) -> None:
 
 
 @contextmanager
-def start_redis() -> Iterator[str]:
-    """Redis with an append-only file that is synced before each answer."""
+def served(command: Callable[[Path, int], Sequence[str]]) -> Iterator[str]:
+    """A server with a folder and a port of its own, which make its command; gives the port."""
     with folder() as home:
         port = free_port()
-        options = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(home), "--save", ""]
-        durable = ["--appendonly", "yes", "--appendfsync", "always"]
-        with server(["redis-server", *options, *durable], port, home):
+        with server(command(home, port), port, home):
             yield str(port)
+
+
+def redis(home: Path, port: int) -> list[str]:
+    """Redis with an append-only file that is synced before each answer."""
+    options = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(home), "--save", ""]
+    return ["redis-server", *options, "--appendonly", "yes", "--appendfsync", "always"]
 
 
 def nats_syncs(version: str) -> bool:
@@ -148,38 +153,30 @@ def nats_syncs(version: str) -> bool:
     return tuple(map(int, version.split(".")[:2])) >= (2, 10)
 
 
-@contextmanager
-def start_nats() -> Iterator[str]:
+def nats(home: Path, port: int) -> list[str]:
     """NATS with JetStream on disk; synced always, where the version can."""
-    with folder() as home:
-        port = free_port()
-        durable = "sync_interval: always" if nats_syncs(NATS.version()) else ""
-        settings = home / "nats.conf"
-        settings.write_text(
-            f'listen: "127.0.0.1:{port}"\njetstream {{ store_dir: "{home}" {durable} }}\n'
-        )
-        with server(["nats-server", "-c", str(settings)], port, home):
-            yield str(port)
+    durable = "sync_interval: always" if nats_syncs(NATS.version()) else ""
+    settings = home / "nats.conf"
+    settings.write_text(
+        f'listen: "127.0.0.1:{port}"\njetstream {{ store_dir: "{home}" {durable} }}\n'
+    )
+    return ["nats-server", "-c", str(settings)]
 
 
-@contextmanager
-def start_mosquitto() -> Iterator[str]:
+def mosquitto(home: Path, port: int) -> list[str]:
     """Mosquitto that saves each second, and drops nothing.
 
     It can save after each change, but acknowledges first all the same, and writes its whole store
     each time: 90 messages a second.
     """
-    with folder() as home:
-        port = free_port()
-        settings = home / "mosquitto.conf"
-        settings.write_text(
-            f"listener {port} 127.0.0.1\nallow_anonymous true\nuser {getpass.getuser()}\n"
-            f"persistence true\npersistence_location {home}/\n"
-            "autosave_interval 1\n"
-            "max_queued_messages 0\nmax_inflight_messages 0\nset_tcp_nodelay true\n"
-        )
-        with server(["mosquitto", "-c", str(settings)], port, home):
-            yield str(port)
+    settings = home / "mosquitto.conf"
+    settings.write_text(
+        f"listener {port} 127.0.0.1\nallow_anonymous true\nuser {getpass.getuser()}\n"
+        f"persistence true\npersistence_location {home}/\n"
+        "autosave_interval 1\n"
+        "max_queued_messages 0\nmax_inflight_messages 0\nset_tcp_nodelay true\n"
+    )
+    return ["mosquitto", "-c", str(settings)]
 
 
 @contextmanager
@@ -241,7 +238,7 @@ REDIS: Final = System(
     name="redis",
     title="Redis",
     product="Redis Streams",
-    start=start_redis,
+    start=partial(served, redis),
     version=lambda: printed_version("redis-server", "--version"),
     acknowledged=lambda _: "synced to disk (`appendfsync always`)",
     delivered=f"{AT_LEAST_ONCE}; a retried XADD stores it twice",
@@ -253,7 +250,7 @@ NATS: Final = System(
     name="nats",
     title="NATS",
     product="NATS JetStream",
-    start=start_nats,
+    start=partial(served, nats),
     version=lambda: printed_version("nats-server", "--version"),
     acknowledged=lambda version: (
         "synced to disk (`sync_interval: always`)"
@@ -269,7 +266,7 @@ MOSQUITTO: Final = System(
     name="mosquitto",
     title="Mosquitto",
     product="Mosquitto, QoS 2",
-    start=start_mosquitto,
+    start=partial(served, mosquitto),
     version=lambda: printed_version("mosquitto", "-h"),
     acknowledged=lambda _: "in memory, saved within a second (`autosave_interval 1`)",
     delivered="once between client and broker, if neither loses its memory",

@@ -101,14 +101,14 @@ class _Reader:
         if keys.database is not UNSET:
             self._roles |= {STANDBY: "proxy", DATABASE: "database"}
         self._note_roles("relay", keys.relays)
-        self._note_roles("publisher", keys.publishers)
-        self._note_roles("subscriber", keys.subscribers)
+        by_role: dict[Role, Mapping[str, ClientKeys]]
+        by_role = {"publisher": keys.publishers, "subscriber": keys.subscribers}
+        for role, given in by_role.items():
+            self._note_roles(role, given)
         clients = {
-            **{name: self._client("publisher", name, one) for name, one in keys.publishers.items()},
-            **{
-                name: self._client("subscriber", name, one)
-                for name, one in keys.subscribers.items()
-            },
+            name: self._client(role, name, one)
+            for role, given in by_role.items()
+            for name, one in given.items()
         }
         if not clients and not ("publishers" in self._data or "subscribers" in self._data):
             self._problems.add((), "found neither, expected publishers and subscribers")
