@@ -1,4 +1,4 @@
-"""`scripts/bench starts`: what a process computes before it does anything."""
+"""`scripts/bench starts`: what a process computes before it does anything, which is imports."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Final
 from .measuring import Row, compared
 
 LIBRARIES: Final = "import zmq, msgspec, logging"  # without these there is no client and no proxy
+_MAIN: Final = "from reliable_pubsub.__main__ import main; main({})"
 PROGRAMS: Final = {
-    "reliable-pubsub --help": "from reliable_pubsub.__main__ import main; main(['--help'])",
-    "reliable-pubsub status": "import reliable_pubsub.__main__, reliable_pubsub.proxy.status",
-    "reliable-pubsub proxy": "import reliable_pubsub.__main__, reliable_pubsub.proxy.__main__",
+    "reliable-pubsub --help": _MAIN.format(["--help"]),
+    "reliable-pubsub status --help": _MAIN.format(["status", "--help"]),
+    "reliable-pubsub proxy --help": _MAIN.format(["proxy", "--help"]),
     "import reliable_pubsub": "import reliable_pubsub",
     "from reliable_pubsub import Publisher": "from reliable_pubsub import Publisher",
 }
