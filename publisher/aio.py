@@ -34,7 +34,7 @@ from .core.qos0_puts import Interest, OfferCounts
 from .core.receipt import Delivery, Receipt
 from .core.session import OnLogChanged
 from .opening import open_publisher
-from .stream import LingerS
+from .stream import HAS_STREAM, LingerS
 
 
 class Publisher(AioClient[PublisherEngine]):
@@ -191,7 +191,7 @@ class Publisher(AioClient[PublisherEngine]):
 
     def _check_no_stream(self) -> None:
         if self._stream is not None and self._stream.is_open:
-            raise UsageError("this publisher has an open stream; put through it, or close it")
+            raise UsageError(HAS_STREAM)
 
     @gated
     async def interest(self, topic: TopicName) -> Interest:
@@ -227,10 +227,14 @@ class Publisher(AioClient[PublisherEngine]):
         return self._engine.lower_qos.qos0.counts
 
     @property
-    def in_doubt(self) -> Numbered | Pending | None:
-        """The batch or transaction that is numbered and kept, and not known to be stored."""
-        pending = self._outbox.pending
-        return pending if pending is None or pending.number else pending.batches[0]
+    def in_doubt(self) -> Numbered | None:
+        """The batch that is numbered and kept, and not known to be stored."""
+        return self._outbox.batch_in_doubt
+
+    @property
+    def transaction_in_doubt(self) -> Pending | None:
+        """The transaction that is numbered and kept, and not known to be stored."""
+        return self._outbox.transaction_in_doubt
 
     @gated
     async def resume(self) -> Receipt | None:

@@ -332,15 +332,13 @@ class Publisher(BlockingClient[PublisherEngine]):
     @gated_after_close
     def in_doubt(self) -> Numbered | None:
         """The batch that is numbered and kept, and not known to be stored."""
-        pending = self.outbox.pending
-        return None if pending is None or pending.number else pending.batches[0]
+        return self.outbox.batch_in_doubt
 
     @property
     @gated_after_close
     def transaction_in_doubt(self) -> Pending | None:
         """The transaction that is numbered and kept, and not known to be stored."""
-        pending = self.outbox.pending
-        return pending if pending is not None and pending.number else None
+        return self.outbox.transaction_in_doubt
 
     @property
     @gated_after_close

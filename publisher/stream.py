@@ -35,6 +35,7 @@ LOOK_S: Final = 0.1
 STOP_S: Final = 0.7  # that what was put has to be stored, when Ctrl-C or the program ends
 YEAR_S: Final = 366 * 86_400  # locks have a maximum timeout
 LingerS = Annotated[float, Meta(ge=0, le=3600)]
+HAS_STREAM: Final = "this publisher has an open stream; put through it, or close it"
 
 
 def warn_of_open(batches: Sequence[StreamBatch]) -> None:
@@ -174,7 +175,7 @@ class StreamSender:
         if self._is_ending and not self._thread.is_alive():
             return
         if self._stream() is not None:
-            raise UsageError("this publisher has an open stream; put through it, or close it")
+            raise UsageError(HAS_STREAM)
         self.let_go()
         raise UsageError(
             "a stream of this publisher was dropped without close() and still sends what was put "

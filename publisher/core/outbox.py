@@ -123,6 +123,17 @@ class Outbox:
         self.epoch = epoch
         return {_EPOCH: _encode(epoch)}
 
+    @property
+    def batch_in_doubt(self) -> Numbered | None:
+        """The batch that is numbered and kept, and not known to be stored."""
+        pending = self.pending
+        return None if pending is None or pending.number else pending.batches[0]
+
+    @property
+    def transaction_in_doubt(self) -> Pending | None:
+        """The transaction that is numbered and kept, and not known to be stored."""
+        return self.pending if self.pending is not None and self.pending.number else None
+
     def last_receipt(self, topic: str, publisher: str) -> Receipt | None:
         """The receipt of the newest message in a topic; None if there is none, or no offset."""
         known = self.topics.get(topic)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
+from typing import Any, get_type_hints
 
 import pytest
 from msgspec.structs import replace
 
+from reliable_pubsub import aio
 from reliable_pubsub.common.core.answers import Duplicate, MessageBatches, NoMessagesYet, PutAck
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import (
@@ -514,3 +517,43 @@ def test_a_put_that_could_not_be_written_down_is_not_sent_later() -> None:
     publisher.put("t", b"b")
 
     assert [batch.body for batch in link.proxy.log.batches[1]] == [a_body(b"a"), a_body(b"b")]
+
+
+class TestAnAsyncioClient:
+    """Both clients are shells of one engine, so they differ by `await` only."""
+
+    @pytest.mark.parametrize(
+        ("blocking", "awaited", "of_step_files"),
+        [
+            (Publisher, aio.Publisher, {"begin_run", "note", "put_batch", "ready_for"}),
+            (Subscriber, aio.Subscriber, {"note", "record", "write_note"}),
+        ],
+    )
+    def test_has_all_of_the_blocking_one_but_what_step_files_use(
+        self, blocking: type, awaited: type, of_step_files: set[str]
+    ) -> None:
+        assert public(blocking).keys() - public(awaited).keys() == of_step_files
+        assert public(awaited).keys() <= public(blocking).keys()
+
+    @pytest.mark.parametrize(
+        ("blocking", "awaited"), [(Publisher, aio.Publisher), (Subscriber, aio.Subscriber)]
+    )
+    def test_has_the_same_arguments_and_properties(self, blocking: type, awaited: type) -> None:
+        with_note = {"transaction"}  # by which a step file resumes
+        for name, value in public(awaited).items():
+            other = public(blocking)[name]
+            if isinstance(other, property):
+                assert isinstance(value, property), name
+                assert get_type_hints(value.fget) == get_type_hints(other.fget), name
+            elif name not in with_note:
+                assert arguments(value) == arguments(other), name
+
+
+def public(client: type) -> dict[str, Any]:
+    """The attributes that programs use."""
+    return {name: getattr(client, name) for name in dir(client) if not name.startswith("_")}
+
+
+def arguments(call: Callable[..., Any]) -> list[tuple[str, object, object]]:
+    """Its arguments; what a handler returns is another type where it is awaited."""
+    return [(one.name, one.kind, one.default) for one in signature(call).parameters.values()]
