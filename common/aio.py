@@ -13,12 +13,12 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, assert_never
 
 from .core.arguments import checked
+from .core.client_state import ClientState
 from .core.conversation import Conversation, Effect, Exchange, Listen, Pause, Reopen, Save
 from .core.errors import PubSubError, UsageError
 from .core.retry import Transport
 from .gate import Lives
 from .opened import Client, E, Opened
-from .state_file import ClientState
 from .transport import DataLink, ReqTransport
 
 T = TypeVar("T")

@@ -9,11 +9,12 @@ from typing import Any, Generic, NoReturn, Protocol, Self, TypeVar
 from msgspec.structs import replace
 
 from .asking import Asker
+from .core.client_state import ClientState, MemoryState
 from .core.errors import InDoubtError, UsageError
 from .core.message_base import Role
 from .core.recorder import Recorder
 from .gate import Gate, closing
-from .state_file import ClientState, MemoryState, StateFile
+from .state_file import StateFile
 from .transport import Shell
 
 

@@ -3,7 +3,7 @@
 Named values, written together in one transaction. A lazy write survives `kill -9` of the process
 (the operating system has it); a durable one survives power loss too, with every write before it.
 
-Beside them are marks (`core/marks.py`), in a file that is mapped into memory.
+Beside them are marks (`core/client_state.py`), in a file that is mapped into memory.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import weakref
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
+from .core.client_state import MARKS_MAX, ClientState, Marks, MemoryState
 from .core.errors import DamagedError, StorageFailedError
-from .core.marks import MARKS_MAX, Marks
 from .core.message_base import Role
 from .core.names import client_id
 from .damage import error_of
@@ -28,51 +28,6 @@ from .system import FULL_SYNC_PRAGMAS, fill_file, sync_directory, system_errors
 
 STATE_VERSION: Final = 1
 MARK_BYTES: Final = 8
-
-
-class ClientState(Protocol):
-    """Where a client keeps what must survive its end, or an interrupted call."""
-
-    @property
-    def marks(self) -> Marks:
-        """The marks; the first use makes them."""
-
-    def load(self) -> dict[str, bytes]:
-        """Every value by its name; an interrupted write is included as a whole or not at all."""
-
-    def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:
-        """Set values, or remove those that are None, all or none of them."""
-
-    def close(self) -> None:
-        """Close the state."""
-
-
-class MemoryState:
-    """State that ends with the process. Implements `ClientState`."""
-
-    def __init__(self) -> None:
-        """Begin empty."""
-        self._values: dict[str, bytes | None] = {}  # None: it is removed
-        self._marks = [0] * MARKS_MAX
-
-    @property
-    def marks(self) -> Marks:
-        """The marks."""
-        return self._marks
-
-    def load(self) -> dict[str, bytes]:
-        """Every value by its name."""
-        return {name: value for name, value in self._values.items() if value is not None}
-
-    def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:
-        """Set values, or remove those that are None, in one step that nothing interrupts."""
-        self._values.update(changes)
-        for name, value in changes.items():
-            if value is None:
-                del self._values[name]
-
-    def close(self) -> None:
-        """Nothing to do."""
 
 
 _open: weakref.WeakSet[StateFile] = weakref.WeakSet()

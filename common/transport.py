@@ -12,13 +12,13 @@ from typing import Any, Final, TypeVar, assert_never
 
 import zmq
 
+from .core.client_state import ClientState, MemoryState
 from .core.conversation import Conversation, Effect, Exchange, Listen, Pause, Reopen, Save
 from .core.endpoint import endpoints_of
 from .core.errors import InDoubtError, PubSubError
 from .core.keys import SecureEndpoint, keys_of
 from .core.limits import FRAME_BYTES_MAX
 from .core.retry import Clock, Transport
-from .state_file import ClientState, MemoryState
 
 T = TypeVar("T")
 

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from .core.client_state import ClientState
 from .core.recorder import Recorder
 from .core.retry import Clock, Transport
-from .state_file import ClientState
 from .transport import ReqTransport, SystemClock
 
 

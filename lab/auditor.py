@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from reliable_pubsub.common.core.client_state import MemoryState
 from reliable_pubsub.common.core.journal import Found, FoundEnd
 from reliable_pubsub.common.core.recorder import Recorder, seen
 from reliable_pubsub.common.core.retry import RetryPolicy
-from reliable_pubsub.common.state_file import MemoryState
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.world import World
 from reliable_pubsub.subscriber.client import Subscriber

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Final
 
 from reliable_pubsub.common.core import journal
+from reliable_pubsub.common.core.client_state import MemoryState
 from reliable_pubsub.common.core.errors import ConfigurationError, PubSubError
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.journal_file import open_journal
-from reliable_pubsub.common.state_file import MemoryState
 from reliable_pubsub.common.world import World
 from reliable_pubsub.publisher.client import Publisher
 

@@ -14,12 +14,12 @@ from typing import Any, Final
 
 from msgspec import UNSET, Struct
 
+from reliable_pubsub.common.core.client_state import ClientState, Marks, MemoryState
 from reliable_pubsub.common.core.errors import TimedOutError
-from reliable_pubsub.common.core.marks import Marks
 from reliable_pubsub.common.core.message_base import QoS
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.status import StatusReport
-from reliable_pubsub.common.state_file import ClientState, MemoryState, open_state
+from reliable_pubsub.common.state_file import open_state
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.transport import ReqTransport
 from reliable_pubsub.common.world import World

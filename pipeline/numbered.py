@@ -14,10 +14,10 @@ from typing import Any, Final
 from msgspec import Struct
 
 from reliable_pubsub.common.core.batch import Batch, column
+from reliable_pubsub.common.core.client_state import MemoryState
 from reliable_pubsub.common.core.errors import ConflictError, LostError, TruncatedError
 from reliable_pubsub.common.core.limits import KIB
 from reliable_pubsub.common.core.retry import RetryPolicy
-from reliable_pubsub.common.state_file import MemoryState
 from reliable_pubsub.common.world import World
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.reader import LogReader

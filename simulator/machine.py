@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from reliable_pubsub.common.core.client_state import Marks, MemoryState
 from reliable_pubsub.common.core.errors import (
     ConflictError,
     FencedError,
@@ -20,11 +21,9 @@ from reliable_pubsub.common.core.errors import (
     RefusedError,
     StaleError,
 )
-from reliable_pubsub.common.core.marks import Marks
 from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.core.retry import RetryPolicy
-from reliable_pubsub.common.state_file import MemoryState
 from reliable_pubsub.common.world import World as Surroundings
 from reliable_pubsub.lab.core.run import OutputLine
 from reliable_pubsub.proxy.core.records import Appended

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Generator
 from types import GeneratorType
 
 from reliable_pubsub.common.core.batch import Message
-from reliable_pubsub.common.core.marks import Marks
+from reliable_pubsub.common.core.client_state import Marks
 
 from .core.membership import Membership
 from .core.pattern_subscription import PatternSubscription

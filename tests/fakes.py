@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from reliable_pubsub.common.core.actions import Admin, AnyAction
 from reliable_pubsub.common.core.answers import AnyReply, MessageBatches, SubAck
 from reliable_pubsub.common.core.batch import Batch, crc32, whole_batches
+from reliable_pubsub.common.core.client_state import MARKS_MAX, ClientState
 from reliable_pubsub.common.core.errors import StorageFailedError
-from reliable_pubsub.common.core.marks import MARKS_MAX
 from reliable_pubsub.common.core.message_base import Role, Start, StoredQoS, Terms
 from reliable_pubsub.common.core.requests import (
     Ack,
@@ -29,7 +29,6 @@ from reliable_pubsub.common.core.requests import (
 from reliable_pubsub.common.core.retry import Clock, RetryPolicy, Transport
 from reliable_pubsub.common.core.transaction_messages import Abort, Commit, Part, Stage
 from reliable_pubsub.common.core.wire import decode_reply, decode_request, encode_batch
-from reliable_pubsub.common.state_file import ClientState
 from reliable_pubsub.common.world import World
 from reliable_pubsub.proxy.core.applying import apply, committed
 from reliable_pubsub.proxy.core.broker import VERBS, without_storage

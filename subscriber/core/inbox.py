@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from reliable_pubsub.common.core.client_state import MARKS_MAX, Marks
 from reliable_pubsub.common.core.conversation import Conversation, Save
-from reliable_pubsub.common.core.marks import MARKS_MAX, Marks
 from reliable_pubsub.common.core.pattern import Pattern
 
 from .pattern_subscription import PATTERN, AskedPattern, PatternSubscription

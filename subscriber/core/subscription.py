@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from reliable_pubsub.common.core.answers import SubAck
 from reliable_pubsub.common.core.batch import Message
-from reliable_pubsub.common.core.marks import Marks
+from reliable_pubsub.common.core.client_state import Marks
 
 from .pace import Pace
 from .place import NO_PLACE, Batches, Place

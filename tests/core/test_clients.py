@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from reliable_pubsub import aio
 from reliable_pubsub.common.core.answers import Duplicate, MessageBatches, NoMessagesYet, PutAck
 from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.client_state import MemoryState
 from reliable_pubsub.common.core.errors import (
     ConflictError,
     FencedError,
@@ -25,7 +26,6 @@ from reliable_pubsub.common.core.limits import KIB, MIB
 from reliable_pubsub.common.core.retry import RetryPolicy, poll_pause_s
 from reliable_pubsub.common.core.start import Earliest
 from reliable_pubsub.common.core.wire import decode_reply, decode_request, encode
-from reliable_pubsub.common.state_file import MemoryState
 from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.topic_log import Retention
 from reliable_pubsub.publisher.client import Publisher

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.client_state import ClientState, MemoryState
 from reliable_pubsub.common.core.errors import LeaseLostError, NotSubscribedError, UsageError
 from reliable_pubsub.common.core.message_base import QoS
 from reliable_pubsub.common.core.wire import decode_batch
-from reliable_pubsub.common.state_file import ClientState, MemoryState
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.publisher.core.receipt import Receipt
 from reliable_pubsub.subscriber.client import Subscriber

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import pytest
 
 from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.client_state import MARKS_MAX
 from reliable_pubsub.common.core.errors import UsageError
-from reliable_pubsub.common.core.marks import MARKS_MAX
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
 from reliable_pubsub.subscriber.core.inbox import Inbox

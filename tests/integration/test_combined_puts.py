@@ -9,11 +9,11 @@ import pytest
 
 from reliable_pubsub import InDoubtError, LimitError, Publisher, Receipt
 from reliable_pubsub.common.core.answers import Limit
+from reliable_pubsub.common.core.client_state import MemoryState
 from reliable_pubsub.common.core.message_base import QoS
 from reliable_pubsub.common.core.requests import Put
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.wire import decode_batch, decode_request, encode
-from reliable_pubsub.common.state_file import MemoryState
 from tests.fakes import FakeClock, Link, MemoryProxy, a_world
 
 from .harness import Service, eventually

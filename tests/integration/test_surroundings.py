@@ -18,7 +18,8 @@ from click.testing import CliRunner
 
 from reliable_pubsub import ConfigurationError, Publisher, RetryPolicy, Subscriber
 from reliable_pubsub.common.config_show import main as config
-from reliable_pubsub.common.state_file import MemoryState, StateFile
+from reliable_pubsub.common.core.client_state import MemoryState
+from reliable_pubsub.common.state_file import StateFile
 from reliable_pubsub.common.world import World
 from tests.fakes import FakeTransport, a_world
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from reliable_pubsub.common.core.client_state import MemoryState
 from reliable_pubsub.common.core.errors import (
     ConfigurationError,
     DamagedError,
@@ -19,7 +20,7 @@ from reliable_pubsub.common.core.errors import (
     InvalidNameError,
     StorageFailedError,
 )
-from reliable_pubsub.common.state_file import MemoryState, StateFile, open_state
+from reliable_pubsub.common.state_file import StateFile, open_state
 
 
 def reopened(state: StateFile) -> dict[str, bytes]:
