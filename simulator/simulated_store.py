@@ -250,7 +250,9 @@ class SimulatedStore:
         moved = before.moved if before else ""
         if isinstance(record, Subscribed):
             moved = record.moved
-        elif ended or (isinstance(record, CursorMoved) and record.takes):
+        elif (ended and terms.session == "clean") or (
+            isinstance(record, CursorMoved) and record.takes
+        ):
             moved = ""
         self._topics[record.topic_id].subscriptions[client] = StoredSubscription(
             client,

@@ -1,7 +1,8 @@
 """Where subscriptions begin that were asked to begin somewhere: a part of rule V8. Pure.
 
 One that goes on, because its client brought a cursor beside the start, never begins below what its
-subscriber has acknowledged; a replay may, and what comes again is marked.
+subscriber has acknowledged; a replay may, and what comes again is marked. Where an operator moved a
+subscription that ended before its subscriber asked again, one that brings no cursor begins there.
 """
 
 from __future__ import annotations
@@ -89,8 +90,18 @@ class _Asked:
             return False
         if self.before is None:
             return self.subscription.resumed  # it brought a place: its subscribe had no answer
+        if self.subscription.resumed or self.start == self._left_by_operator(self.before):
+            return True
         highest = _highest(self.index, self.stream, self.before)
-        return self.subscription.resumed or self.before.confirmed <= self.start <= highest
+        return self.before.confirmed <= self.start <= highest
+
+    def _left_by_operator(self, before: Subscription) -> int | None:
+        """Where an operator left the subscription that ended since; None: its own place counts."""
+        if self.subscription.replay or self.subscription.brought:
+            return None
+        moves = self.index.moves.get((self.topic, self.stream.subscriber), {})
+        since = range(before.generation + 1, self.subscription.generation)
+        return next((moves[one].end for one in reversed(since) if one in moves), None)
 
     def _had_subscription(self) -> bool:
         return any(
@@ -101,14 +112,17 @@ class _Asked:
 
     def _check_not_again(self, before: Subscription) -> None:
         """Only a replay begins below what was acknowledged."""
-        if not self.subscription.replay and self.start < before.confirmed:
+        left = self._left_by_operator(before)
+        lowest = before.confirmed if left is None else min(left, before.confirmed)
+        if not self.subscription.replay and self.start < lowest:
             had = f"it had acknowledged everything below {before.confirmed}"
             self.broken(f", which is no replay; {had}", self.start)
 
     def _check_last(self, before: Subscription) -> None:
         """After what was acknowledged last, of what was handed over or given up."""
         highest = _highest(self.index, self.stream, before)
-        if not before.confirmed <= self.start <= highest:
+        is_left = self.start == self._left_by_operator(before)
+        if not (is_left or before.confirmed <= self.start <= highest):
             had = f"it had confirmed up to {before.confirmed}, and was given up to {highest}"
             self.broken(f"; {had}")
 

@@ -25,6 +25,7 @@ class Subscription:
     called_ns: int = NEVER  # when it was asked for, for the first time
     asked: str = ""  # where it was to begin, in the words of a step file; "" if not said
     replay: bool = False  # there also if that lies below what was acknowledged
+    brought: int = 0  # the place that its subscriber remembered; 0: none
     qos: int = 2
     moved: bool = False  # the subscriber chose another place itself: rewind, adopt
     adopted: bool = False  # the place of a proxy that seemed to know of more than it has done
@@ -227,6 +228,7 @@ class Stream:
                     request.called_ns,
                     request.start,
                     replay=request.place is None and request.start not in ("", "last"),
+                    brought=request.place or 0,
                     qos=line.qos,
                     moved=goes_on and (request.moved or adopted),
                     adopted=goes_on and adopted,

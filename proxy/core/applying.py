@@ -160,7 +160,8 @@ def unsubscribe(state: State, record: Unsubscribed) -> None:
     log = state.topic_by_id[record.topic_id]
     subscription = log.subscriptions[record.subscriber]
     subscription.active = subscription.expired = False
-    subscription.moved = ""  # its row is gone, too
+    if record.terms.session == "clean":
+        subscription.moved = ""  # its row is gone, too
     subscription.shown = max(record.shown, record.cursor)
     subscription.lsn = state.lsn
     state.rings.forget(log.topic, record.subscriber)

@@ -191,7 +191,11 @@ def _add_subscription(
     )
     if isinstance(record, Subscribed) and record.moved:
         writes.rows["moved_subscription"][key] = (*key, record.moved)
-    elif isinstance(record, Subscribed) or ended or getattr(record, "takes", False):
+    elif (
+        isinstance(record, Subscribed)
+        or (ended and terms.session == "clean")
+        or getattr(record, "takes", False)
+    ):
         writes.rows["moved_subscription"][key] = None
 
 
@@ -228,6 +232,8 @@ _FORGOTTEN: Final[Mapping[ForgottenKind, str]] = {  # tables
 
 def _forget(writes: _Writes, one: Forgotten) -> None:
     writes.rows[_FORGOTTEN[one.kind]][one.key] = None
+    if one.kind == "subscription":
+        writes.rows["moved_subscription"][one.key] = None
     name = FLOORS.get(one.kind)
     if name is not None and one.floor:
         before = writes.rows["meta"].get((name,))

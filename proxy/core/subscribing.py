@@ -83,7 +83,9 @@ def _place_of(
         return generation, active.cursor, active.moved
     if request.start is not None and (request.start.at != "last" or active is None):
         cursor = chosen_offset(state, request, log, known, request.start, now_ns)
-        return cursor if isinstance(cursor, Decision) else (generation + 1, cursor, "")
+        if isinstance(cursor, Decision):
+            return cursor
+        return generation + 1, cursor, _skipped_by_operator(known, request, cursor)
     if active is None:
         return generation + 1, log.end if request.cursor is None else request.cursor, ""
     return generation, max(active.cursor, request.cursor or 0), ""
@@ -99,6 +101,16 @@ def _goes_where_an_operator_put_it(active: Subscription, request: Sub) -> bool:
     if request.cursor is None:
         return request.start is None or request.start.at == "last"
     return active.moved == "set" or request.cursor < active.cursor
+
+
+def _skipped_by_operator(known: Subscription | None, request: Sub, cursor: int) -> Moved:
+    """How an operator moved a subscription that ended before its subscriber could hear of it.
+
+    Else a start passes over what was skipped, and GET tells of no loss.
+    """
+    if known is None or request.cursor is None:
+        return ""
+    return known.moved if request.cursor < cursor == known.cursor else ""
 
 
 def _repeated_sub(

@@ -623,6 +623,39 @@ class TestASubscriber:
 
         assert payloads(house.get(9)) == [b"m1"]
 
+    @pytest.mark.parametrize("action", ["skip", "set_cursor"])
+    def test_is_told_what_was_skipped_also_if_its_subscription_has_ended_since(
+        self, action: str
+    ) -> None:
+        """It is told by its program's start, which passes over what was skipped."""
+        house = House(messages=3)
+        house.get(1)
+        house.subscriber.acknowledge("t")
+        if action == "skip":
+            house.admin.skip("t", "s", end=2)
+        else:
+            house.admin.set_cursor("t", "s", at_offset(2))
+        house.admin.end_subscription("t", "s")
+
+        house.subscriber.subscribe("t", start=Earliest)
+
+        with pytest.raises(LostError, match="by an operator") as lost:
+            house.get()
+        assert (lost.value.first, lost.value.end, lost.value.by_operator) == (1, 2, True)
+        assert payloads(house.get()) == [b"m2"]
+        assert house.get() == []
+
+    def test_that_has_unsubscribed_begins_after_what_an_operator_has_skipped(self) -> None:
+        """It has no place of its own, so none could be lost."""
+        house = House(messages=3)
+        house.get(1)
+        house.admin.skip("t", "s", end=2)
+        house.subscriber.unsubscribe("t")
+
+        house.subscriber.subscribe("t", start=Earliest)
+
+        assert payloads(house.get()) == [b"m2"]
+
     def test_that_was_forgotten_goes_on_at_its_own_place(self) -> None:
         house = House(messages=2)
         house.get(1)
@@ -729,11 +762,19 @@ class TestTheLibrary:
             House().admin.truncate("nowhere", Now)
 
 
-def test_a_subscription_that_ends_after_it_was_moved_is_as_after_a_restart() -> None:
+@pytest.mark.parametrize(
+    ("terms", "moved"),
+    [(Terms(), "set"), (Terms(session="clean", lease_ms=60_000), "")],
+    ids=["persistent", "clean"],
+)
+def test_a_subscription_that_ends_after_it_was_moved_is_as_after_a_restart(
+    terms: Terms, moved: str
+) -> None:
     proxy = a_proxy()
+    proxy.ask(replace(a_sub(2, start=Start("earliest")), terms=terms))
     done(proxy, BACK)
 
     done(proxy, END)
 
     known = proxy.state.topics["t"].subscriptions["s"]
-    assert known.moved == proxy.restarted().state.topics["t"].subscriptions["s"].moved == ""
+    assert known.moved == proxy.restarted().state.topics["t"].subscriptions["s"].moved == moved

@@ -158,6 +158,47 @@ def test_a_start_counts_for_nothing_until_the_subscriber_has_gone_past_an_operat
 
 
 @pytest.mark.parametrize(
+    ("told", "start", "brought", "at", "is_sound"),
+    [
+        (moved(6, action="skip"), "earliest", 0, 6, True),
+        (moved(6, action="skip"), "last", None, 6, True),
+        (moved(2), "earliest", 0, 2, True),
+        (moved(2), "last", None, 2, True),
+        (moved(6, action="skip"), "earliest", 0, 7, False),
+        (moved(2), "earliest", 0, 1, False),
+        (moved(6, action="skip"), "earliest", 4, 6, False),
+        (nothing, "earliest", 0, 6, False),
+        (nothing, "last", None, 2, False),
+    ],
+    ids=[
+        "forward",
+        "forward, where it was last",
+        "back",
+        "back, where it was last",
+        "one too late",
+        "one too early",
+        "by one that has a place of its own",
+        "without an operator",
+        "back without an operator",
+    ],
+)
+def test_a_subscription_that_was_moved_and_ended_begins_where_the_operator_left_it(
+    told: Told, start: str, brought: int | None, at: int, is_sound: bool
+) -> None:
+    """Its subscriber heard neither of the move nor of the end before it unsubscribed."""
+    world = a_world()
+    world.put("p", "t", 4)
+    told(world)
+    world.unsubscribe("s", "t")
+    world.clients["s"].generation["t"] = 2  # the operator's
+
+    world.subscribe("s", "t", start=start, at=at, cursor=brought)
+
+    verdict = check(world.run)
+    assert ("V8" not in broken(verdict)) == is_sound, texts(verdict)
+
+
+@pytest.mark.parametrize(
     ("told", "end", "rules"),
     [
         (moved(6, action="skip"), 6, set()),

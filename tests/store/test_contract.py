@@ -349,6 +349,34 @@ def test_a_subscription_is_moved_until_its_subscriber_has_taken_it(a_store: Make
     assert moved == ["", "set", ""]
 
 
+@each_store
+def test_a_subscription_that_ends_before_that_stays_moved_until_another_begins(
+    a_store: MakeStore,
+) -> None:
+    proxy = a_broker()
+    moved: list[str] = []
+    back = SetCursor(topic="t", subscriber="s", start=Start("earliest"))
+    end = EndSubscription(topic="t", subscriber="s")
+    clean = a_sub(2, start=Start("now"), terms=Terms(session="clean", lease_ms=60_000))
+    requests = (
+        a_sub(1),
+        an_action(back, number=1),
+        an_action(end, number=2, nonce=b"nonce-02"),
+        clean,
+        an_action(back, number=3, nonce=b"nonce-03"),
+        an_action(end, number=4, nonce=b"nonce-04"),
+    )
+    with a_store() as store:
+        for request in requests:
+            proxy.decide(request)
+            store.commit(list(proxy.uncommitted))
+            proxy.commit()
+            if proxy.state.topics:
+                moved += [one.moved for one in store.state().topics[0].subscriptions]
+
+    assert moved == ["", "set", "set", "", "set", ""]
+
+
 # The batches.
 
 
