@@ -255,6 +255,10 @@ class Subscriber(SubscriberLife):
 
         Args:
             timeout_s: end after this long without a message; None waits forever.
+
+        Raises:
+            NotSubscribedError, LostError, DeadLetterRefusedError, InDoubtError, FencedError,
+            LogChangedError: at a step, as `get`.
         """
         wait_s = float("inf") if timeout_s is None else timeout_s
         return self._steps(Loop(), topic, wait_s)

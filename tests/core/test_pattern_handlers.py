@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from reliable_pubsub import Message, Publisher, Subscriber, UsageError
+from reliable_pubsub import Message, NotSubscribedError, Publisher, Subscriber, UsageError
 from reliable_pubsub.common.core.pattern import glob
 from tests.fakes import Disk, FakeClock, FakeTransport, Link, a_broker, a_world
 
@@ -111,6 +111,37 @@ def test_a_pattern_takes_turns_with_topics() -> None:
     house.subscriber.run(timeout_s=1)
 
     assert sorted(value for _, value, _ in house.handled) == ["a", "b"]
+
+
+@pytest.mark.parametrize("how", ["loop", "run"])
+@pytest.mark.parametrize("last", [1, 2, 4], ids=["the first", "one of a run", "the last"])
+def test_a_pattern_that_its_own_handler_unsubscribes_ends_with_an_error(
+    last: int, how: str
+) -> None:
+    """At the next step: nothing more is handed over, and what is in hand is not acknowledged."""
+    house = House()
+    house.put("a", "b", "c", number=1)
+    house.put("d", number=2)
+
+    def handle(message: Message) -> None:
+        house.handle(message)
+        if len(house.handled) == last:
+            house.subscriber.unsubscribe(HEAT)
+
+    def loop() -> None:
+        for message in house.subscriber.messages(HEAT, timeout_s=1):
+            handle(message)
+
+    def run() -> None:
+        house.subscriber.on(HEAT, handle)
+        house.subscriber.run(timeout_s=1)
+
+    with pytest.raises(NotSubscribedError, match="has no pattern"):
+        (run if how == "run" else loop)()
+
+    assert [value for _, value, _ in house.handled] == ["a", "b", "c", "d"][:last]
+    first, second = ("sensor/1/heat", "sensor/2/heat")
+    assert house.cursors() == {first: min(last - 1, 3), second: 0}
 
 
 def test_a_pattern_has_one_handler_no_group_and_no_dead_letters_of_dead_letters() -> None:

@@ -18,6 +18,7 @@ from reliable_pubsub import (
     InDoubtError,
     InterestChange,
     Message,
+    NotSubscribedError,
     ProxyUnreachableError,
     UsageError,
     aio,
@@ -151,6 +152,37 @@ class TestAProgram:
 
         bad, last = (b"bad", "sensor/1/heat"), (b"last", "sensor/2/heat")
         assert asyncio.run(program()) == [bad, bad, last, (b"bad", "sensor/1/heat.dead")]
+
+    @pytest.mark.parametrize("how", ["loop", "run"])
+    @pytest.mark.parametrize("last", [1, 2], ids=["the first", "the last"])
+    def test_gets_no_more_of_a_pattern_that_its_own_handler_unsubscribes(
+        self, running: Service, last: int, how: str
+    ) -> None:
+        async def program() -> list[bytes]:
+            handled: list[bytes] = []
+            match = glob("sensor/*/heat")
+            async with publisher(running) as writer, subscriber(running) as reader:
+                await reader.subscribe(match=match)
+                await writer.put_many("sensor/1/heat", [b"a", b"b"])
+
+                async def handle(message: Message) -> None:
+                    handled.append(message.payload)
+                    if len(handled) == last:
+                        await reader.unsubscribe(match)
+
+                async def loop() -> None:
+                    async for message in reader.messages(match, timeout_s=30):
+                        await handle(message)
+
+                async def run() -> None:
+                    reader.on(match, handle)
+                    await reader.run(timeout_s=30)
+
+                with pytest.raises(NotSubscribedError, match="has no pattern"):
+                    await (run if how == "run" else loop)()
+                return handled
+
+        assert asyncio.run(program()) == [b"a", b"b"][:last]
 
     def test_puts_of_many_tasks_share_requests(self, running: Service) -> None:
         before = running.status().requests_count
