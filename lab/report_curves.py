@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from reliable_pubsub.common.core.journal import AnyLine, Ok, Stored
+from reliable_pubsub.common.core.journal import AnyLine, Ok, StoredLine
 
 END = ""  # key of a topic's own curve among those of its subscribers
 
@@ -59,7 +59,7 @@ def topic_curves(lines: Sequence[AnyLine]) -> list[TopicCurves]:
     """
     topics: dict[str, _Topic] = {}
     for line in lines:
-        if isinstance(line, Stored) and line.messages:
+        if isinstance(line, StoredLine) and line.messages:
             topic = topics.setdefault(line.topic, _Topic())
             topic.set_end(line.at_ns, line.messages[-1].offset + 1)
         elif isinstance(line, Ok) and line.op == "put" and line.offset is not None:

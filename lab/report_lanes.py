@@ -21,7 +21,7 @@ from reliable_pubsub.common.core.journal import (
     Ok,
     ProxyLine,
     Seen,
-    Stored,
+    StoredLine,
     Unknown,
 )
 
@@ -134,7 +134,7 @@ class _Reader:
                 life.open_puts[line.call] = (began_ns, line)
         elif isinstance(line, Ok | Failed | Unknown):
             lane.marks += _answer_marks(line, life)
-        elif isinstance(line, Stored):
+        elif isinstance(line, StoredLine):
             lane.marks.append(_commit(line))
 
     def _life(self, lane: Lane, line: AnyLine) -> Life:
@@ -242,7 +242,7 @@ def _delivery_marks(line: Ok) -> Iterable[Mark]:
         yield Mark(line.at_ns, line.at_ns, kind, text, 1, _keys(line.topic, messages))
 
 
-def _commit(line: Stored) -> Mark:
+def _commit(line: StoredLine) -> Mark:
     text = f"{_seen_text(line.topic, line.messages)} durable"
     return Mark(line.at_ns, line.at_ns, "commit", text, 1, _keys(line.topic, line.messages))
 

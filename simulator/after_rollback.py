@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 
-from reliable_pubsub.common.core.journal import Created, Event, Invoke, Ok, Seen
+from reliable_pubsub.common.core.journal import CreatedLine, Event, Invoke, Ok, Seen
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.indexing import index_run
 from reliable_pubsub.lab.core.received import Received
@@ -58,7 +58,9 @@ class Seam:
         self.at_ns = run.lines[index].at_ns
         self.choices = choices
         # Topics that the store had lost; created again they may have the log id that they had.
-        self.created_again = {line.topic for line in run.lines[index:] if isinstance(line, Created)}
+        self.created_again = {
+            line.topic for line in run.lines[index:] if isinstance(line, CreatedLine)
+        }
         self.old: dict[str, list[Seen]] = {}
         for line in self.run_index.stored:
             if line.at_ns < self.at_ns:

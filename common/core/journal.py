@@ -148,10 +148,10 @@ class Unknown(Line, frozen=True, tag="unknown"):
     sequence: int = 0
 
 
-# Of the proxy: each line is written when what it says is durable.
+# Of the proxy: each line is written when what it says is durable. The name without `Line` is a record's.
 
 
-class Stored(Line, frozen=True, tag="stored"):
+class StoredLine(Line, frozen=True, tag="stored"):
     """A batch is in a topic. `messages` have the batch's timestamp."""
 
     topic: str
@@ -159,14 +159,14 @@ class Stored(Line, frozen=True, tag="stored"):
     messages: tuple[Seen, ...]
 
 
-class Created(Line, frozen=True, tag="created"):
+class CreatedLine(Line, frozen=True, tag="created"):
     """A topic was created."""
 
     topic: str
     log: str  # log id
 
 
-class Granted(Line, frozen=True, tag="granted"):
+class GrantedLine(Line, frozen=True, tag="granted"):
     """A client was granted an epoch; requests of older ones no longer have an effect."""
 
     role: str
@@ -174,7 +174,7 @@ class Granted(Line, frozen=True, tag="granted"):
     epoch: int
 
 
-class Position(Line, frozen=True, tag="position"):
+class PositionLine(Line, frozen=True, tag="position"):
     """The position of a subscription."""
 
     topic: str
@@ -186,7 +186,7 @@ class Position(Line, frozen=True, tag="position"):
     session: str = "persistent"  # or "clean": then it may end without an unsubscribe
 
 
-class DeadLettered(Line, frozen=True, tag="dead_lettered"):
+class DeadLetteredLine(Line, frozen=True, tag="dead_lettered"):
     """A subscriber rejected a message: its dead letter is stored, and its cursor is past it."""
 
     topic: str
@@ -198,7 +198,7 @@ class DeadLettered(Line, frozen=True, tag="dead_lettered"):
     epoch: int  # of the subscriber
 
 
-class Expired(Line, frozen=True, tag="expired"):
+class ExpiredLine(Line, frozen=True, tag="expired"):
     """A subscription was silent for twice its lease: a clean one has ended with that.
 
     A persistent one no longer keeps messages stored; its subscriber may return, and gets LOST.
@@ -213,21 +213,21 @@ class Expired(Line, frozen=True, tag="expired"):
     silent_ms: int  # by the clock of the proxy; 0: it expired at a bound of its topic
 
 
-class ControlSeen(Line, frozen=True, tag="control_seen"):
+class ControlSeenLine(Line, frozen=True, tag="control_seen"):
     """A subscriber unsubscribed from a topic without a subscription: nothing was changed."""
 
     subscriber: str
     epoch: int
 
 
-class Trimmed(Line, frozen=True, tag="trimmed"):
+class TrimmedLine(Line, frozen=True, tag="trimmed"):
     """A topic now begins here; lower offsets were acknowledged by all, or are reported LOST."""
 
     topic: str
     start: int
 
 
-class Administered(Line, frozen=True, tag="administered"):
+class AdministeredLine(Line, frozen=True, tag="administered"):
     """An operator did something; the lines of what that changed follow this one."""
 
     number: int  # 1, 2, 3, ...
@@ -241,7 +241,7 @@ class Administered(Line, frozen=True, tag="administered"):
     end: int = 0
 
 
-class GroupMoved(Line, frozen=True, tag="group_moved"):
+class GroupMovedLine(Line, frozen=True, tag="group_moved"):
     """A request of a member changed its group."""
 
     topic: str
@@ -298,16 +298,16 @@ class Finished(Line, frozen=True, tag="finished"):
 
 
 ProxyLine = (
-    Stored
-    | Created
-    | Granted
-    | Position
-    | DeadLettered
-    | Expired
-    | ControlSeen
-    | Trimmed
-    | Administered
-    | GroupMoved
+    StoredLine
+    | CreatedLine
+    | GrantedLine
+    | PositionLine
+    | DeadLetteredLine
+    | ExpiredLine
+    | ControlSeenLine
+    | TrimmedLine
+    | AdministeredLine
+    | GroupMovedLine
 )
 AnyLine = (
     Begin | End | Invoke | Ok | Failed | Unknown | ProxyLine | Found | FoundEnd | Event | Finished

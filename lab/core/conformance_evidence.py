@@ -19,12 +19,12 @@ from reliable_pubsub.common.core.journal import (
     AnyLine,
     Begin,
     Found,
-    Granted,
+    GrantedLine,
     Invoke,
     Ok,
-    Position,
+    PositionLine,
     Seen,
-    Stored,
+    StoredLine,
     decode_line,
 )
 
@@ -117,21 +117,23 @@ class Watched(Struct, frozen=True):
     epochs: tuple[int, ...] = ()  # granted to it, in this order
     stored: int = 0  # messages of it
     cursor: int = 0  # the highest that it acknowledged
-    subscribed: Position | None = None  # its first one
+    subscribed: PositionLine | None = None  # its first one
 
 
 def watched(before: Watched, lines: Sequence[AnyLine], role: str, client: str) -> Watched:
     """What the next lines of the proxy add to what is known of a client."""
-    positions = [line for line in lines if isinstance(line, Position) and line.subscriber == client]
+    positions = [
+        line for line in lines if isinstance(line, PositionLine) and line.subscriber == client
+    ]
     granted = tuple(
         line.epoch
         for line in lines
-        if isinstance(line, Granted) and (line.role, line.client) == (role, client)
+        if isinstance(line, GrantedLine) and (line.role, line.client) == (role, client)
     )
     stored = sum(
         seen.publisher == client
         for line in lines
-        if isinstance(line, Stored)
+        if isinstance(line, StoredLine)
         for seen in line.messages
     )
     return Watched(
@@ -256,7 +258,7 @@ def strangers(claims: Sequence[Claim], messages: Sequence[bytes]) -> tuple[int, 
 
 
 def subscriber_lines(
-    lives: Sequence[Life], client: str, topic: str, subscribed: Position | None, output: str
+    lives: Sequence[Life], client: str, topic: str, subscribed: PositionLine | None, output: str
 ) -> list[AnyLine]:
     """The journal that a subscriber would have written, as far as it can be known.
 

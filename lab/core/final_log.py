@@ -6,7 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from reliable_pubsub.common.core.journal import Created, Found, FoundEnd, Seen, Stored, Trimmed
+from reliable_pubsub.common.core.journal import (
+    CreatedLine,
+    Found,
+    FoundEnd,
+    Seen,
+    StoredLine,
+    TrimmedLine,
+)
 
 
 @dataclass(slots=True)
@@ -56,8 +63,8 @@ class FinalLog:
 def final_logs(
     found: Iterable[Found],
     found_ends: Mapping[str, FoundEnd],
-    stored: Iterable[Stored],
-    trimmed: Iterable[Trimmed],
+    stored: Iterable[StoredLine],
+    trimmed: Iterable[TrimmedLine],
     unlogged: Iterable[tuple[str, Seen]] = (),
 ) -> dict[str, FinalLog]:
     """The logs by topic. What an auditor read who came to the end counts, and of two lines for one
@@ -114,7 +121,7 @@ class Start:
 
 
 def starts_of(
-    created: Iterable[Created], trimmed: Iterable[Trimmed]
+    created: Iterable[CreatedLine], trimmed: Iterable[TrimmedLine]
 ) -> Mapping[str, Sequence[Start]]:
     """Where each topic began, one after another, as the proxy told it."""
     starts: dict[str, list[Start]] = {}

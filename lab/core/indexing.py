@@ -64,37 +64,37 @@ def _arrange_proxy_lines(index: RunIndex) -> None:
     """What the proxy told, by its kind."""
     for line in index.proxy_lines:
         match line:
-            case journal.Stored():
+            case journal.StoredLine():
                 index.stored.append(line)
-            case journal.Created():
+            case journal.CreatedLine():
                 index.created.append(line)
-            case journal.DeadLettered():
+            case journal.DeadLetteredLine():
                 index.dead_letters.append(line)
                 index.stored.append(_stored(line))
-            case journal.Granted():
+            case journal.GrantedLine():
                 index.granted.append(line)
-            case journal.Position():
+            case journal.PositionLine():
                 index.positions.append(line)
                 if line.session == "clean" and not line.active:
                     index.clean_ends[(line.topic, line.subscriber, line.generation)] = line.at_ns
-            case journal.Expired(session="clean"):
+            case journal.ExpiredLine(session="clean"):
                 index.clean_ends[(line.topic, line.subscriber, line.generation)] = line.at_ns
-            case journal.Trimmed():
+            case journal.TrimmedLine():
                 index.trimmed.append(line)
-            case journal.Administered():
+            case journal.AdministeredLine():
                 _administered(index, line)
 
 
-def _administered(index: RunIndex, line: journal.Administered) -> None:
+def _administered(index: RunIndex, line: journal.AdministeredLine) -> None:
     index.administered.append(line)
     if line.action in ("set_cursor", "skip"):
         moves = index.moves.setdefault((line.topic, line.subscriber), {})
         moves[line.generation] = line
 
 
-def _stored(line: journal.DeadLettered) -> journal.Stored:
+def _stored(line: journal.DeadLetteredLine) -> journal.StoredLine:
     """The entry that a dead letter makes in its log."""
-    return journal.Stored(
+    return journal.StoredLine(
         at_ns=line.at_ns,
         process=line.process,
         pid=line.pid,

@@ -13,7 +13,7 @@ from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.journal import (
     AnyLine,
     Begin,
-    Created,
+    CreatedLine,
     Event,
     Failed,
     Invoke,
@@ -67,7 +67,7 @@ def _second_logs(lines: Sequence[AnyLine]) -> Iterator[str]:
         return
     logs: dict[str, str] = {}
     for line in lines:
-        if isinstance(line, Created) or (isinstance(line, Ok) and line.op == "subscribe"):
+        if isinstance(line, CreatedLine) or (isinstance(line, Ok) and line.op == "subscribe"):
             first = logs.setdefault(line.topic, line.log)
             if line.log and line.log != first:
                 yield (

@@ -25,7 +25,7 @@ Judged = TypeVar("Judged", bound=Hashable)
 
 def topic_of(line: journal.AnyLine) -> str:
     """The topic whose part has the line; "" if each part has it."""
-    return "" if isinstance(line, journal.Administered) else getattr(line, "topic", "")
+    return "" if isinstance(line, journal.AdministeredLine) else getattr(line, "topic", "")
 
 
 class Sketch(Struct, kw_only=True):
@@ -46,7 +46,7 @@ class Sketch(Struct, kw_only=True):
         topic = topic_of(line)
         if not topic:
             # The lines after an action are its effect.
-            self.is_whole |= isinstance(line, journal.Administered)
+            self.is_whole |= isinstance(line, journal.AdministeredLine)
             return topic
         many = len(getattr(line, "messages", ())) + len(getattr(line, "crcs", ()))
         self.facts[topic] = self.facts.get(topic, 0) + 1 + many
@@ -57,12 +57,14 @@ class Sketch(Struct, kw_only=True):
                     self.tied.setdefault(f"transactions of {line.process}", set()).add(topic)
             case journal.Failed() | journal.Unknown():
                 self.is_whole |= line.code == "LOG_CHANGED"  # it excuses losses of all topics
-            case journal.Stored() | journal.Found() | journal.FoundEnd():
+            case journal.StoredLine() | journal.Found() | journal.FoundEnd():
                 self.logged.add(topic)
-            case journal.DeadLettered():
+            case journal.DeadLetteredLine():
                 self.logged.add(line.dead_topic)
                 self.facts.setdefault(line.dead_topic, 0)
-        self.is_of_proxy |= isinstance(line, journal.Stored | journal.Position | journal.Trimmed)
+        self.is_of_proxy |= isinstance(
+            line, journal.StoredLine | journal.PositionLine | journal.TrimmedLine
+        )
         return topic
 
     def take_output(self, name: str, lines: Mapping[str, int]) -> None:
@@ -75,7 +77,7 @@ class Sketch(Struct, kw_only=True):
 def says_which_run(line: journal.AnyLine) -> bool:
     """Whether a line of a topic tells one run from another (`one_run`)."""
     return (
-        isinstance(line, journal.Created)
+        isinstance(line, journal.CreatedLine)
         or (isinstance(line, journal.Ok) and line.op == "subscribe")
         or (isinstance(line, journal.Failed | journal.Unknown) and line.code == "LOG_CHANGED")
     )
@@ -105,7 +107,7 @@ def cut(
         # Rules ask whether a proxy wrote a journal; a grant says so to each part.
         or (
             any(one.is_of_proxy for one in sketches)
-            and not any(isinstance(line, journal.Granted) for line in lines)
+            and not any(isinstance(line, journal.GrantedLine) for line in lines)
         )
     )
     logged = set(logs).union(*(one.logged for one in sketches))

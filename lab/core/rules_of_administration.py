@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from reliable_pubsub.common.core.journal import (
-    Administered,
+    AdministeredLine,
     Failed,
-    GroupMoved,
+    GroupMovedLine,
     Invoke,
     Ok,
-    Position,
+    PositionLine,
     ProxyLine,
-    Stored,
-    Trimmed,
+    StoredLine,
+    TrimmedLine,
 )
 from reliable_pubsub.common.core.pattern import Pattern
 from reliable_pubsub.relay.core.pattern import is_of
@@ -39,7 +39,7 @@ def check_actions(index: RunIndex, finding: Finding) -> None:
         return  # what an operator did may be gone with the rest
     lines = index.proxy_lines
     for line, following in zip_longest(lines, lines[1:]):
-        if isinstance(line, Administered):
+        if isinstance(line, AdministeredLine):
             finding.checked += 1
             if following is not None and following.pid == line.pid:
                 _check_effect(line, following, finding)
@@ -48,14 +48,14 @@ def check_actions(index: RunIndex, finding: Finding) -> None:
     _check_moved(index, finding)
 
 
-def _check_effect(line: Administered, following: ProxyLine, finding: Finding) -> None:
+def _check_effect(line: AdministeredLine, following: ProxyLine, finding: Finding) -> None:
     """The record of what it changes is in the same commit."""
     who = f"action {line.number} ({line.action})"
     match line.action:
         case "delete_topic" if line.first == line.end:
             pass  # there was nothing to remove
         case "truncate" | "delete_topic":
-            is_it = isinstance(following, Trimmed) and following.topic == line.topic
+            is_it = isinstance(following, TrimmedLine) and following.topic == line.topic
             if not is_it or following.start != line.end:  # type: ignore[union-attr]
                 finding.broken(
                     f"{who} removes what is below {line.end} of {line.topic!r}, {_told(following)}"
@@ -64,7 +64,7 @@ def _check_effect(line: Administered, following: ProxyLine, finding: Finding) ->
             group = line.subscriber.removeprefix("group:")
             said_of = (line.topic, group, line.generation, line.end)
             if (
-                not isinstance(following, GroupMoved)
+                not isinstance(following, GroupMovedLine)
                 or (following.topic, following.group, following.generation, following.cursor)
                 != said_of
             ):
@@ -73,7 +73,7 @@ def _check_effect(line: Administered, following: ProxyLine, finding: Finding) ->
             said = (line.topic, line.subscriber, line.generation, line.end)
             active = line.action != "end_subscription"
             if (
-                not isinstance(following, Position)
+                not isinstance(following, PositionLine)
                 or (following.topic, following.subscriber, following.generation, following.cursor)
                 != said
                 or following.active != active
@@ -90,11 +90,11 @@ def _told(line: ProxyLine) -> str:
 
 def _check_pauses(lines: Sequence[ProxyLine], finding: Finding) -> None:
     """Nothing is put while puts are paused."""
-    paused: Administered | None = None
+    paused: AdministeredLine | None = None
     for line in lines:
-        if isinstance(line, Administered) and line.action in ("pause", "resume"):
+        if isinstance(line, AdministeredLine) and line.action in ("pause", "resume"):
             paused = line if line.action == "pause" else None
-        elif isinstance(line, Stored) and paused is not None and line.pid == paused.pid:
+        elif isinstance(line, StoredLine) and paused is not None and line.pid == paused.pid:
             first = line.messages[0]
             finding.broken(
                 f"{line.process} stored {first.publisher}_{first.sequence} on {line.topic!r} after "
@@ -177,7 +177,7 @@ def _check_moved(index: RunIndex, finding: Finding) -> None:
                 _check_place(moves.get(line.generation), line, finding)
 
 
-def _check_place(move: Administered | None, line: Ok, finding: Finding) -> None:
+def _check_place(move: AdministeredLine | None, line: Ok, finding: Finding) -> None:
     if move is None or move.action != "set_cursor" or line.cursor is None:
         return
     if line.cursor > move.end:

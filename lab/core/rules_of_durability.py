@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from reliable_pubsub.common.core.journal import Invoke, Ok, Position, ProxyLine
+from reliable_pubsub.common.core.journal import Invoke, Ok, PositionLine, ProxyLine
 
 from .finding import Finding
 from .run_index import RunIndex
@@ -67,7 +67,7 @@ def _check_grants(index: RunIndex, finding: Finding) -> None:
 
 def _check_positions(index: RunIndex, finding: Finding) -> None:
     """The line of a subscription comes before what its subscriber hears of it."""
-    positions: dict[tuple[str, str], list[Position]] = {}
+    positions: dict[tuple[str, str], list[PositionLine]] = {}
     for line in index.positions:
         positions.setdefault((line.subscriber, line.topic), []).append(line)
     times = {key: [line.at_ns for line in lines] for key, lines in positions.items()}
@@ -96,8 +96,8 @@ class _Heard:
     index: RunIndex
     invoke: Invoke
     answer: Ok
-    before: Sequence[Position]
-    after: Sequence[Position]
+    before: Sequence[PositionLine]
+    after: Sequence[PositionLine]
 
 
 def _is_early_subscribe(heard: _Heard) -> bool:
@@ -107,7 +107,7 @@ def _is_early_subscribe(heard: _Heard) -> bool:
     """
     invoke, answer = heard.invoke, heard.answer
 
-    def is_its(line: Position) -> bool:
+    def is_its(line: PositionLine) -> bool:
         is_of_session = bool(invoke.match) or line.epoch == answer.epoch
         return is_of_session and line.generation == answer.generation
 

@@ -6,12 +6,12 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 from reliable_pubsub.common.core.journal import (
-    ControlSeen,
-    DeadLettered,
-    Granted,
-    Position,
+    ControlSeenLine,
+    DeadLetteredLine,
+    GrantedLine,
+    PositionLine,
     ProxyLine,
-    Stored,
+    StoredLine,
 )
 
 from .finding import Finding
@@ -64,7 +64,7 @@ def _check_proxy_epochs(
     newest: dict[tuple[str, str], int] = {}
     used: dict[tuple[str, str], int] = {}
     for line in index.proxy_lines:
-        if isinstance(line, Granted):
+        if isinstance(line, GrantedLine):
             client = (line.role, line.client)
             if newest.get(client, 0) < line.epoch <= used.get(client, 0):
                 finding.broken(
@@ -98,14 +98,14 @@ class _Effect:
 
 def _effect_of(line: ProxyLine) -> _Effect | None:
     match line:
-        case Stored(topic=topic, epoch=epoch, messages=[first, *_]):
+        case StoredLine(topic=topic, epoch=epoch, messages=[first, *_]):
             what = f"stored {first.publisher}_{first.sequence} on {topic!r}"
             return _Effect(("publisher", first.publisher), epoch, what, key_of(topic, first))
-        case Position(topic=topic, subscriber=subscriber, epoch=epoch):
+        case PositionLine(topic=topic, subscriber=subscriber, epoch=epoch):
             return _Effect(("subscriber", subscriber), epoch, f"moved {subscriber} on {topic!r}")
-        case DeadLettered(topic=topic, subscriber=subscriber, epoch=epoch):
+        case DeadLetteredLine(topic=topic, subscriber=subscriber, epoch=epoch):
             what = f"let {subscriber} give up offset {line.offset} of {topic!r}"
             return _Effect(("subscriber", subscriber), epoch, what)
-        case ControlSeen(subscriber=subscriber, epoch=epoch):
+        case ControlSeenLine(subscriber=subscriber, epoch=epoch):
             return _Effect(("subscriber", subscriber), epoch, f"let {subscriber} leave")
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reliable_pubsub.common.core.journal import Expired, Ok, Position
+from reliable_pubsub.common.core.journal import ExpiredLine, Ok, PositionLine
 
 from .finding import Finding
 from .run_index import RunIndex
@@ -14,11 +14,11 @@ def check_ends(index: RunIndex, finding: Finding) -> None:
         return  # a proxy that was set back does not know what has ended
     ended: dict[tuple[str, str], int] = {}
     for line in index.proxy_lines:
-        if not isinstance(line, Position | Expired):
+        if not isinstance(line, PositionLine | ExpiredLine):
             continue
         key = (line.topic, line.subscriber)
         who = f"{line.subscriber} on {line.topic!r}, generation {line.generation},"
-        if isinstance(line, Expired):
+        if isinstance(line, ExpiredLine):
             finding.checked += 1
             if line.silent_ms and (not line.lease_ms or line.silent_ms < 2 * line.lease_ms):
                 finding.broken(
@@ -27,7 +27,7 @@ def check_ends(index: RunIndex, finding: Finding) -> None:
                 )
         elif line.active and line.generation <= ended.get(key, 0):
             finding.broken(f"{who} moved to {line.cursor} after it had ended")
-        if line.session == "clean" if isinstance(line, Expired) else not line.active:
+        if line.session == "clean" if isinstance(line, ExpiredLine) else not line.active:
             ended[key] = line.generation
     _check_told(index, finding)
 

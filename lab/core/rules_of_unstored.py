@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reliable_pubsub.common.core.journal import Found, Stored
+from reliable_pubsub.common.core.journal import Found, StoredLine
 
 from .finding import Finding
 from .run_index import RunIndex
@@ -27,7 +27,7 @@ def check_unstored(index: RunIndex, finding: Finding) -> None:
         handed.add((subscriber, key))
         if (topic, seen.publisher) in writers and seen.crc != index.offered.get(key):
             finding.broken(f"{subscriber} was handed {_words(key)} which was never put so", key)
-    lines: list[Stored | Found] = [*index.stored, *index.found]
+    lines: list[StoredLine | Found] = [*index.stored, *index.found]
     for line in lines:
         for seen in line.messages:
             key = key_of(line.topic, seen)

@@ -13,22 +13,22 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from reliable_pubsub.common.core.journal import (
-    Administered,
+    AdministeredLine,
     Begin,
-    Created,
-    DeadLettered,
+    CreatedLine,
+    DeadLetteredLine,
     Failed,
     Finished,
     Found,
     FoundEnd,
-    Granted,
+    GrantedLine,
     Invoke,
     Ok,
-    Position,
+    PositionLine,
     ProxyLine,
     Seen,
-    Stored,
-    Trimmed,
+    StoredLine,
+    TrimmedLine,
     Unknown,
 )
 
@@ -129,22 +129,22 @@ class RunIndex:
     logs: dict[str, FinalLog] = field(default_factory=dict)
     hellos: list[tuple[Life, int, Ok]] = field(default_factory=list)  # with the time of `invoke`
     effects: list[tuple[Life, Invoke, Ok]] = field(default_factory=list)  # with an epoch
-    stored: list[Stored] = field(default_factory=list)
+    stored: list[StoredLine] = field(default_factory=list)
     found: list[Found] = field(default_factory=list)
     found_ends: dict[str, FoundEnd] = field(default_factory=dict)
-    created: list[Created] = field(default_factory=list)
-    granted: list[Granted] = field(default_factory=list)
-    dead_letters: list[DeadLettered] = field(default_factory=list)
-    positions: list[Position] = field(default_factory=list)
+    created: list[CreatedLine] = field(default_factory=list)
+    granted: list[GrantedLine] = field(default_factory=list)
+    dead_letters: list[DeadLetteredLine] = field(default_factory=list)
+    positions: list[PositionLine] = field(default_factory=list)
     clean_ends: dict[tuple[str, str, int], int] = field(default_factory=dict)  # topic, subscriber,
     # generation: when a clean session had ended, by BYE, unsubscribe or its lease
     refused_starts: list[tuple[Invoke, Unknown]] = field(default_factory=list)
     proxy_lines: list[ProxyLine] = field(default_factory=list)  # in its own order
     gets: list[Ok] = field(default_factory=list)  # of all lives
-    trimmed: list[Trimmed] = field(default_factory=list)
-    administered: list[Administered] = field(default_factory=list)
+    trimmed: list[TrimmedLine] = field(default_factory=list)
+    administered: list[AdministeredLine] = field(default_factory=list)
     # Topic, subscriber: by generation, the action of an operator that made it.
-    moves: dict[tuple[str, str], dict[int, Administered]] = field(default_factory=dict)
+    moves: dict[tuple[str, str], dict[int, AdministeredLine]] = field(default_factory=dict)
     finished: dict[str, Finished] = field(default_factory=dict)
     power_losses: dict[str, list[int]] = field(default_factory=dict)  # by target: when
     rollbacks_ns: list[int] = field(default_factory=list)  # when the proxy was set back
@@ -217,20 +217,20 @@ class RunIndex:
             line.topic == topic and line.first <= offset < line.end for _, line in self.told_lost
         )
 
-    def ended_by_operator(self, line: Position | Ok, *, later: bool = False) -> bool:
+    def ended_by_operator(self, line: PositionLine | Ok, *, later: bool = False) -> bool:
         """Whether an operator ended a subscription: the one of this line, before it.
 
         Args:
             later: or after it.
         """
-        who = line.subscriber if isinstance(line, Position) else line.process
+        who = line.subscriber if isinstance(line, PositionLine) else line.process
         return any(
             (later or one.at_ns < line.at_ns)
             and (one.action != "end_subscription" or one.generation == line.generation)
             for one in self.ends_by_operator(line.topic, who)
         )
 
-    def ends_by_operator(self, topic: str, subscriber: str) -> Iterator[Administered]:
+    def ends_by_operator(self, topic: str, subscriber: str) -> Iterator[AdministeredLine]:
         """The actions that ended subscriptions of a subscriber to a topic."""
         for one in self.administered:
             forgets = one.action == "forget_client" and one.role == "subscriber"
@@ -239,7 +239,7 @@ class RunIndex:
             if deletes or (one.subscriber == subscriber and (forgets or ends)):
                 yield one
 
-    def lost_by_operator(self, subscriber: str, line: Failed) -> Administered | None:
+    def lost_by_operator(self, subscriber: str, line: Failed) -> AdministeredLine | None:
         """The action that explains a loss that was told as the work of an operator."""
         done = [
             one for one in self.administered if one.topic == line.topic and one.at_ns < line.at_ns

@@ -40,7 +40,7 @@ def messages_called(run: Run, message_id: str) -> list[MessageKey]:
         if isinstance(line, journal.Invoke):
             if line.process == publisher and _puts(line, sequence):
                 topics[line.topic] = None
-        elif isinstance(line, journal.Stored | journal.Found) and any(
+        elif isinstance(line, journal.StoredLine | journal.Found) and any(
             seen.publisher == publisher and seen.sequence == sequence for seen in line.messages
         ):
             topics[line.topic] = None
@@ -128,11 +128,11 @@ class _Teller:
                 return self._ok(line)
             case journal.Failed() | journal.Unknown():
                 return self._not_ok(line)
-            case journal.Stored():
+            case journal.StoredLine():
                 return self._seen(line.messages, f"stored under epoch {line.epoch}")
             case journal.Found():
                 return self._seen(line.messages, "found in the log")
-            case journal.Trimmed():
+            case journal.TrimmedLine():
                 if any(offset < line.start for offset in self._offsets):
                     return f"the topic begins at {line.start} now"
             case journal.FoundEnd():

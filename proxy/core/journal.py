@@ -74,7 +74,7 @@ class ProxyJournal:
         line, topic = self._recorder.line, self._topics[record.topic_id]
         if isinstance(record, GroupLetter):
             line(
-                journal.DeadLettered,
+                journal.DeadLetteredLine,
                 topic=topic,
                 subscriber=subscription_of_group(record.group),
                 generation=record.generation,
@@ -85,7 +85,7 @@ class ProxyJournal:
             )
             return
         line(
-            journal.GroupMoved,
+            journal.GroupMovedLine,
             topic=topic,
             group=record.group,
             generation=record.generation,
@@ -104,14 +104,14 @@ class ProxyJournal:
         match record:
             case TopicCreated(topic_id, topic, log):
                 self._topics[topic_id] = topic
-                line(journal.Created, topic=topic, log=log)
+                line(journal.CreatedLine, topic=topic, log=log)
             case Appended():
                 messages = seen_in(record)
                 topic = self._topics[record.topic_id]
-                line(journal.Stored, topic=topic, epoch=record.epoch, messages=messages)
+                line(journal.StoredLine, topic=topic, epoch=record.epoch, messages=messages)
             case DeadLettered(letter, moved):
                 line(
-                    journal.DeadLettered,
+                    journal.DeadLetteredLine,
                     topic=self._topics[moved.topic_id],
                     subscriber=moved.subscriber,
                     generation=moved.generation,
@@ -122,10 +122,10 @@ class ProxyJournal:
                 )
                 self._write(moved)
             case Granted(role, client, epoch):
-                line(journal.Granted, role=role, client=client, epoch=epoch)
+                line(journal.GrantedLine, role=role, client=client, epoch=epoch)
             case Expired(topic_id, subscriber, generation, cursor, terms, silent_ms):
                 line(
-                    journal.Expired,
+                    journal.ExpiredLine,
                     topic=self._topics[topic_id],
                     subscriber=subscriber,
                     generation=generation,
@@ -136,7 +136,7 @@ class ProxyJournal:
                 )
             case Subscribed() | Unsubscribed() | CursorMoved():
                 line(
-                    journal.Position,
+                    journal.PositionLine,
                     topic=self._topics[record.topic_id],
                     subscriber=record.subscriber,
                     generation=record.generation,
@@ -150,10 +150,10 @@ class ProxyJournal:
                 | PatternSubscribed(subscriber, epoch=epoch)
                 | PatternEnded(subscriber, epoch=epoch)
             ):
-                line(journal.ControlSeen, subscriber=subscriber, epoch=epoch)
+                line(journal.ControlSeenLine, subscriber=subscriber, epoch=epoch)
             case Administered(number, action=action, effect=effect, who=who):
                 line(
-                    journal.Administered,
+                    journal.AdministeredLine,
                     number=number,
                     action=str(action.__struct_config__.tag),
                     who=who,
@@ -165,7 +165,7 @@ class ProxyJournal:
                     end=effect.end,
                 )
             case Trimmed(topic_id, start):
-                line(journal.Trimmed, topic=self._topics[topic_id], start=start)
+                line(journal.TrimmedLine, topic=self._topics[topic_id], start=start)
 
 
 def seen_in(batch: Appended) -> tuple[Seen, ...]:

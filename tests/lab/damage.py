@@ -7,7 +7,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.journal import AnyLine, Finished, Found, FoundEnd, Ok, Seen, Stored
+from reliable_pubsub.common.core.journal import (
+    AnyLine,
+    Finished,
+    Found,
+    FoundEnd,
+    Ok,
+    Seen,
+    StoredLine,
+)
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.run import OutputLine
 from reliable_pubsub.lab.core.verdict import Verdict
@@ -61,7 +69,7 @@ def edit_log(world: SmallWorld, topic: str, edit: Callable[[Seen], Seen | None])
 def edit_everywhere(world: SmallWorld, topic: str, edit: Callable[[Seen], Seen]) -> None:
     """Change what every client saw of a topic, so that all agree on it."""
     for index, line in enumerate(world.lines):
-        if isinstance(line, Found | Stored | Ok) and line.topic == topic and line.messages:
+        if isinstance(line, Found | StoredLine | Ok) and line.topic == topic and line.messages:
             change(world, index, messages=tuple(map(edit, line.messages)))
     for name, lines in world.outputs.items():
         world.outputs[name] = [

@@ -20,9 +20,9 @@ from reliable_pubsub.common.core.journal import (
     Failed,
     Invoke,
     Ok,
-    Position,
+    PositionLine,
     Seen,
-    Stored,
+    StoredLine,
     Unknown,
 )
 from reliable_pubsub.lab.core.run import Run
@@ -210,7 +210,7 @@ def _stored(lines: list[AnyLine], puts: list[_Put]) -> list[_Put]:
     for put in puts:
         seen = _seen(put)
         lines.append(
-            Stored(at_ns=at(put.stored_s), process="proxy", pid=_pid("proxy", put.stored_s),
+            StoredLine(at_ns=at(put.stored_s), process="proxy", pid=_pid("proxy", put.stored_s),
                    topic=put.topic, epoch=1, messages=(seen,))
         )  # fmt: skip
     return sorted(puts, key=lambda p: p.stored_s)
@@ -246,7 +246,7 @@ def _deliveries(
         lines.append(Ok(**line, at_ns=at(now_s), messages=(_seen(put, count),)))
         if put.offset % 10 == 0:
             lines.append(
-                Position(at_ns=at(now_s + 0.001), process="proxy", pid=_pid("proxy", now_s),
+                PositionLine(at_ns=at(now_s + 0.001), process="proxy", pid=_pid("proxy", now_s),
                          topic=topic, subscriber=subscriber, generation=1, cursor=put.offset,
                          active=True)
             )  # fmt: skip
@@ -298,6 +298,7 @@ def damaged_run(run: Run, lost: MessageKey = LOST) -> Run:
         return MessageKey(topic, seen.publisher, seen.sequence) == lost
 
     keep: Callable[[AnyLine], bool] = lambda line: (  # noqa: E731
-        not isinstance(line, Stored | Ok) or not any(is_lost(s, line.topic) for s in line.messages)
+        not isinstance(line, StoredLine | Ok)
+        or not any(is_lost(s, line.topic) for s in line.messages)
     )
     return structs.replace(run, lines=[line for line in run.lines if keep(line)])

@@ -16,21 +16,21 @@ from reliable_pubsub.common.core.dead_letter import DEAD_SUFFIX
 from reliable_pubsub.common.core.journal import (
     AnyLine,
     Begin,
-    Created,
-    DeadLettered,
+    CreatedLine,
+    DeadLetteredLine,
     End,
     Event,
     Failed,
     Finished,
     Found,
     FoundEnd,
-    Granted,
+    GrantedLine,
     Invoke,
     Ok,
-    Position,
+    PositionLine,
     Seen,
-    Stored,
-    Trimmed,
+    StoredLine,
+    TrimmedLine,
     Unknown,
     encode_line,
 )
@@ -94,7 +94,7 @@ class SmallWorld:
         """The log of a topic; it appears when it is first named."""
         if name not in self.log:
             self.log[name] = []
-            self.write(PROXY, Created, topic=name, log=f"log-of-{name}")
+            self.write(PROXY, CreatedLine, topic=name, log=f"log-of-{name}")
         return self.log[name]
 
     def call(self, client: Client) -> int:
@@ -133,7 +133,7 @@ class SmallWorld:
         client.epoch += 1
         call = self.call(client)
         self.write(who, Invoke, op="hello", call=call, epoch=client.epoch)
-        self.write(PROXY, Granted, role=client.role, client=name, epoch=client.epoch)
+        self.write(PROXY, GrantedLine, role=client.role, client=name, epoch=client.epoch)
         self.write(who, Ok, op="hello", call=call, epoch=client.epoch)
 
     def kill(self, name: str) -> None:
@@ -210,7 +210,7 @@ class SmallWorld:
                 for n, crc in enumerate(crcs)
             )
             log.extend(batch)
-            self.write(PROXY, Stored, topic=topic, epoch=client.epoch, messages=batch)
+            self.write(PROXY, StoredLine, topic=topic, epoch=client.epoch, messages=batch)
         if outcome == "ok":
             self.write(
                 who,
@@ -283,7 +283,7 @@ class SmallWorld:
     def _position(self, client: Client, topic: str, *, active: bool = True) -> None:
         self.write(
             PROXY,
-            Position,
+            PositionLine,
             topic=topic,
             subscriber=client.name,
             generation=client.generation[topic],
@@ -404,7 +404,7 @@ class SmallWorld:
         letters.append(letter)
         self.write(
             PROXY,
-            DeadLettered,
+            DeadLetteredLine,
             topic=topic,
             subscriber=name,
             generation=client.generation[topic],
@@ -452,7 +452,7 @@ class SmallWorld:
     def trim(self, topic: str, start: int) -> None:
         """The topic begins here now."""
         self.start[topic] = start
-        self.write(PROXY, Trimmed, topic=topic, start=start)
+        self.write(PROXY, TrimmedLine, topic=topic, start=start)
 
     def finish(self) -> None:
         """Quiet; every client receives everything and ends; an auditor reads the log."""

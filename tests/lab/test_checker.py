@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.journal import End, Event, Found, FoundEnd, Stored
+from reliable_pubsub.common.core.journal import End, Event, Found, FoundEnd, StoredLine
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.run import Run
 
@@ -51,7 +51,7 @@ def test_without_an_auditor_the_lines_of_the_proxy_are_the_log_with_a_warning() 
     verdict = assert_sound(world)
 
     assert "may be partial" in verdict.warnings[0]
-    del world.lines[places(world, Stored)[-1]]
+    del world.lines[places(world, StoredLine)[-1]]
     assert "V1" in broken(check(world.run))
 
 

@@ -12,7 +12,7 @@ from reliable_pubsub.common.core.journal import (
     Event,
     Found,
     FoundEnd,
-    Granted,
+    GrantedLine,
     Invoke,
     Ok,
     Unknown,
@@ -50,7 +50,7 @@ def a_world_with_a_twin() -> SmallWorld:
     world.write(TWIN, Begin, role="subscriber", wall_ns=0, output=client.output)
     world.get("s1", "t", 2)
     world.write(TWIN, Invoke, op="hello", call=1, epoch=2)
-    world.write(PROXY, Granted, role="subscriber", client="s1", epoch=2)
+    world.write(PROXY, GrantedLine, role="subscriber", client="s1", epoch=2)
     world.write(TWIN, Ok, op="hello", call=1, epoch=2)
     world.write(("s1", client.pid), End, code="FENCED")
     client.epoch = 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reliable_pubsub.common.core.errors import ConfigurationError
-from reliable_pubsub.common.core.journal import Created, Event, Failed
+from reliable_pubsub.common.core.journal import CreatedLine, Event, Failed
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.reading import read_run
 
@@ -44,8 +44,10 @@ def test_a_run_beside_the_copy_of_another_is_refused(tmp_path: Path) -> None:
 
 def test_files_that_two_data_directories_wrote_are_refused(tmp_path: Path) -> None:
     world = sound_world()
-    topic, log = next((line.topic, line.log) for line in world.lines if isinstance(line, Created))
-    world.write(PROXY, Created, topic=topic, log="another")
+    topic, log = next(
+        (line.topic, line.log) for line in world.lines if isinstance(line, CreatedLine)
+    )
+    world.write(PROXY, CreatedLine, topic=topic, log="another")
 
     text = refusal(world, tmp_path)
 
@@ -56,8 +58,8 @@ def test_files_that_two_data_directories_wrote_are_refused(tmp_path: Path) -> No
 @pytest.mark.parametrize("why", ["set back", "told"])
 def test_another_log_is_judged_where_the_run_itself_speaks_of_it(why: str, tmp_path: Path) -> None:
     world = sound_world()
-    topic = next(line.topic for line in world.lines if isinstance(line, Created))
-    world.write(PROXY, Created, topic=topic, log="another")
+    topic = next(line.topic for line in world.lines if isinstance(line, CreatedLine))
+    world.write(PROXY, CreatedLine, topic=topic, log="another")
     if why == "told":
         client = world.clients["p1"]
         call = world.call(client)

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from reliable_pubsub.common.core.journal import (
-    Administered,
+    AdministeredLine,
     Begin,
-    Created,
+    CreatedLine,
     Failed,
     Found,
     FoundEnd,
-    Granted,
+    GrantedLine,
     Invoke,
     Ok,
     Seen,
-    Stored,
+    StoredLine,
 )
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.parts import PARTS_MAX, Sketch, cut, together, topic_of
@@ -138,7 +138,7 @@ def a_transaction(world: SmallWorld) -> None:
         world.write(who, Invoke, **facts, topic=topic, epoch=1, sequence=sequence, crcs=(5,))
     seen = Seen(2, "p1", 3, 5, 2_000)
     world.log["t"].append(seen)
-    world.write(PROXY, Stored, topic="t", epoch=1, messages=(seen,))
+    world.write(PROXY, StoredLine, topic="t", epoch=1, messages=(seen,))
     world.audit()
 
 
@@ -147,7 +147,7 @@ def a_topic_without_a_log(world: SmallWorld) -> None:
     world.lines = [
         line
         for line in world.lines
-        if not (isinstance(line, Stored | Created | Found) and line.topic == "v")
+        if not (isinstance(line, StoredLine | CreatedLine | Found) and line.topic == "v")
     ]
     for topic in ("t", "u"):
         seen = tuple(world.log[topic])
@@ -158,8 +158,8 @@ def a_topic_without_a_log(world: SmallWorld) -> None:
 def an_epoch_that_was_used_before(world: SmallWorld) -> None:
     for topic in ("t", "u"):
         seen = Seen(2, "p1", 3, 5, 2_000)
-        world.write(PROXY, Stored, topic=topic, epoch=2, messages=(seen,))
-    world.write(PROXY, Granted, role="publisher", client="p1", epoch=2)
+        world.write(PROXY, StoredLine, topic=topic, epoch=2, messages=(seen,))
+    world.write(PROXY, GrantedLine, role="publisher", client="p1", epoch=2)
 
 
 def a_told_change_of_the_log(world: SmallWorld) -> None:
@@ -172,13 +172,13 @@ def a_told_change_of_the_log(world: SmallWorld) -> None:
 
 
 def an_action_of_an_operator(world: SmallWorld) -> None:
-    world.write(PROXY, Administered, number=1, action="pause")
+    world.write(PROXY, AdministeredLine, number=1, action="pause")
     world.put("p2", "u")
     world.audit()
 
 
 def an_operator_who_removes_one_topic_and_not_the_other(world: SmallWorld) -> None:
-    world.write(PROXY, Administered, number=1, action="truncate", topic="t", end=1)
+    world.write(PROXY, AdministeredLine, number=1, action="truncate", topic="t", end=1)
     world.trim("t", 1)
     world.put("p2", "u")
     world.audit()
@@ -191,7 +191,7 @@ def a_life_whose_begin_is_missing(world: SmallWorld) -> None:
 
 def a_proxy_that_has_granted_nothing(world: SmallWorld) -> None:
     """And of one topic it does not say that it begins later than it did."""
-    world.lines = [line for line in world.lines if not isinstance(line, Granted | Stored)]
+    world.lines = [line for line in world.lines if not isinstance(line, GrantedLine | StoredLine)]
     world.trim("u", 1)
     world.start["t"] = 1
     world.audit()

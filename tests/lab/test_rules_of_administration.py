@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from reliable_pubsub.common.core.journal import Administered, Failed, Invoke, Ok, Position
+from reliable_pubsub.common.core.journal import AdministeredLine, Failed, Invoke, Ok, PositionLine
 from reliable_pubsub.lab.core.checker import check
 
 from .damage import broken, texts
@@ -32,7 +32,7 @@ def moved(end: int, *, generation: int = 2, action: str = "set_cursor", first: i
     def tell(world: SmallWorld) -> None:
         world.write(
             PROXY,
-            Administered,
+            AdministeredLine,
             number=1,
             action=action,
             topic="t",
@@ -52,7 +52,7 @@ def nothing(world: SmallWorld) -> None:
 def position(world: SmallWorld, cursor: int, generation: int = 2, *, active: bool = True) -> None:
     world.write(
         PROXY,
-        Position,
+        PositionLine,
         topic="t",
         subscriber="s",
         generation=generation,
@@ -281,7 +281,7 @@ def test_a_truncation_removes_what_its_action_says(
     start: int, rules: set[str], action: str
 ) -> None:
     world = a_world()
-    world.write(PROXY, Administered, number=1, action=action, topic="t", first=0, end=2)
+    world.write(PROXY, AdministeredLine, number=1, action=action, topic="t", first=0, end=2)
 
     world.trim("t", start)
 
@@ -292,9 +292,9 @@ def test_a_truncation_removes_what_its_action_says(
 @pytest.mark.parametrize(("resumed", "rules"), [(True, set()), (False, {"V7"})])
 def test_nothing_is_stored_while_puts_are_paused(resumed: bool, rules: set[str]) -> None:
     world = a_world()
-    world.write(PROXY, Administered, number=1, action="pause")
+    world.write(PROXY, AdministeredLine, number=1, action="pause")
     if resumed:
-        world.write(PROXY, Administered, number=2, action="resume")
+        world.write(PROXY, AdministeredLine, number=2, action="resume")
 
     world.put("p", "t")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.journal import DeadLettered
+from reliable_pubsub.common.core.journal import DeadLetteredLine
 from reliable_pubsub.lab.core.checker import check
 
 from .damage import assert_sound, broken
@@ -90,7 +90,7 @@ def test_a_message_whose_letter_was_refused_is_not_passed_over() -> None:
 def test_a_letter_that_is_there_twice_is_a_duplicate() -> None:
     world = a_world_with_an_output()
     world.reject("s1", "t")
-    (line,) = [line for line in world.lines if isinstance(line, DeadLettered)]
+    (line,) = [line for line in world.lines if isinstance(line, DeadLetteredLine)]
     again = replace(line.letter, offset=1, sequence=2)
     world.log["t.dead"].append(again)
     world.lines.append(replace(line, letter=again))

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.journal import Event, Failed, FoundEnd, Invoke, Ok, Seen, Trimmed
+from reliable_pubsub.common.core.journal import (
+    Event,
+    Failed,
+    FoundEnd,
+    Invoke,
+    Ok,
+    Seen,
+    TrimmedLine,
+)
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.indexing import index_run
 from reliable_pubsub.lab.core.run import Run
@@ -125,7 +133,7 @@ def a_loss_of_nothing_is_told(world: SmallWorld) -> None:
 @planted("V6")
 def a_loss_is_told_before_it_is_durable(world: SmallWorld) -> None:
     begin_with_a_loss(world)
-    change(world, places(world, Trimmed)[0], at_ns=world.at_ns)
+    change(world, places(world, TrimmedLine)[0], at_ns=world.at_ns)
 
 
 @planted("V6")
@@ -175,8 +183,8 @@ def test_a_loss_is_not_doubted_where_the_last_lines_of_a_killed_proxy_may_be_mis
     world = SmallWorld()
     begin_with_a_loss(world)
     world.trim("t", 4)
-    del world.lines[places(world, Trimmed)[0]]
-    change(world, places(world, Trimmed)[0], pid=9)
+    del world.lines[places(world, TrimmedLine)[0]]
+    change(world, places(world, TrimmedLine)[0], pid=9)
     change(world, places(world, FoundEnd)[0], start=4)
     edit_log(world, "t", lambda seen: seen if seen.offset >= 4 else None)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.journal import Begin, Granted, Ok, Position, Stored
+from reliable_pubsub.common.core.journal import Begin, GrantedLine, Ok, PositionLine, StoredLine
 
 from .damage import assert_sound, change, line_at, places
 from .planted import Damage, assert_found, planted, planted_in
@@ -14,31 +14,31 @@ from .small_world import SmallWorld, sound_world
 @planted("V1")
 def a_put_is_acknowledged_before_it_is_durable(world: SmallWorld) -> None:
     index = places(world, Ok, op="put", process="p2", topic="u")[0]
-    answer_first(world, index, places(world, Stored, topic="u")[0])
+    answer_first(world, index, places(world, StoredLine, topic="u")[0])
 
 
 @planted("V1")
 def an_epoch_is_heard_of_before_it_is_durable(world: SmallWorld) -> None:
     index = places(world, Ok, op="hello", process="s2")[1]
-    answer_first(world, index, places(world, Granted, client="s2")[1])
+    answer_first(world, index, places(world, GrantedLine, client="s2")[1])
 
 
 @planted("V1")
 def a_subscribe_is_answered_before_it_is_durable(world: SmallWorld) -> None:
     index = places(world, Ok, op="subscribe", process="s2")[1]
-    answer_first(world, index, places(world, Position, subscriber="s2")[1])
+    answer_first(world, index, places(world, PositionLine, subscriber="s2")[1])
 
 
 @planted("V1")
 def an_acknowledge_is_answered_before_it_is_durable(world: SmallWorld) -> None:
     index = places(world, Ok, op="acknowledge", process="s2")[0]
-    answer_first(world, index, places(world, Position, subscriber="s2")[2])
+    answer_first(world, index, places(world, PositionLine, subscriber="s2")[2])
 
 
 @planted("V1")
 def an_unsubscribe_is_answered_before_it_is_durable(world: SmallWorld) -> None:
     index = places(world, Ok, op="unsubscribe", process="s1")[0]
-    answer_first(world, index, places(world, Position, subscriber="s1", active=False)[0])
+    answer_first(world, index, places(world, PositionLine, subscriber="s1", active=False)[0])
 
 
 def answer_first(world: SmallWorld, answer: int, line: int) -> None:
@@ -60,7 +60,7 @@ def test_an_answer_from_memory_is_no_fault_of_a_proxy_that_says_so() -> None:
 def test_an_answer_is_not_doubted_where_its_line_may_be_missing() -> None:
     """The proxy that gave it was killed; another one tells of the same later."""
     world = sound_world()
-    index = places(world, Position, subscriber="s2")[2]
+    index = places(world, PositionLine, subscriber="s2")[2]
     del world.lines[index]
     for place, line in enumerate(world.lines[index:], start=index):
         if line.process == "proxy":

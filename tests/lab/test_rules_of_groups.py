@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from reliable_pubsub.common.core.journal import (
-    Administered,
+    AdministeredLine,
     AnyLine,
     Begin,
-    DeadLettered,
+    DeadLetteredLine,
     Failed,
     Finished,
     FoundEnd,
-    Granted,
+    GrantedLine,
     Invoke,
     Ok,
     Seen,
@@ -98,7 +98,7 @@ def test_two_holders_one_after_the_other_are_sound() -> None:
     history.answered("w1", "settle", (1, 1, 1, "nack"))
     history.take("w2", 1)
     history.take("w1", 2)
-    history.line(Granted, "proxy", role="subscriber", client="w1", epoch=2)
+    history.line(GrantedLine, "proxy", role="subscriber", client="w1", epoch=2)
     history.take("w2", 2)
 
     assert history.broken == []
@@ -189,7 +189,7 @@ def test_an_end_in_doubt_and_a_dead_letter_are_ends() -> None:
     history.asked("w1", "settle", (0, 1, 1, "ack"))
     history.line(Unknown, "w1", op="settle", call=history.calls, code="PROXY_UNREACHABLE")
     history.line(
-        DeadLettered,
+        DeadLetteredLine,
         "proxy",
         topic="t",
         subscriber="group:g",
@@ -207,7 +207,7 @@ def test_an_end_in_doubt_and_a_dead_letter_are_ends() -> None:
 def test_what_was_removed_is_no_loss_when_a_member_was_told_and_is_one_when_none_was() -> None:
     history = History()
     removed: dict[str, Any] = {"topic": "t", "first": 0, "end": 2}
-    history.line(Administered, "proxy", number=1, action="truncate", **removed)
+    history.line(AdministeredLine, "proxy", number=1, action="truncate", **removed)
     history.line(Failed, "w1", op="take", call=77, topic="t", code="LOST", first=0, end=1)
     history.end(2)
 
@@ -221,7 +221,7 @@ def test_a_group_that_an_operator_ended_owes_no_end_and_the_next_one_does() -> N
     history.take("w1", 0)
     history.ack("w1", 0)
     ended: dict[str, Any] = {"topic": "t", "subscriber": "group:g", "generation": 1}
-    history.line(Administered, "proxy", number=1, action="end_subscription", **ended)
+    history.line(AdministeredLine, "proxy", number=1, action="end_subscription", **ended)
     history.answered("w2", "join", log="log", generation=2, cursor=0)
     history.take("w2", 0)
     history.ack("w2", 0)

@@ -6,15 +6,15 @@ import pytest
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.journal import (
-    ControlSeen,
-    Created,
+    ControlSeenLine,
+    CreatedLine,
     Event,
     FoundEnd,
-    Granted,
+    GrantedLine,
     Invoke,
     Ok,
-    Position,
-    Stored,
+    PositionLine,
+    StoredLine,
     Unknown,
 )
 from reliable_pubsub.lab.core.checker import check
@@ -42,7 +42,7 @@ def an_output_holds_another_message_at_an_offset(world: SmallWorld) -> None:
 
 @planted("V3")
 def the_proxy_stored_another_message_at_an_offset(world: SmallWorld) -> None:
-    index = places(world, Stored, topic="u")[0]
+    index = places(world, StoredLine, topic="u")[0]
     change(world, index, messages=(replace(line_at(world, index).messages[0], crc=5),))
 
 
@@ -50,7 +50,7 @@ def the_proxy_stored_another_message_at_an_offset(world: SmallWorld) -> None:
 def the_log_has_a_hole_that_was_not_acknowledged(world: SmallWorld) -> None:
     begin_with_puts(world, "p1", "p2", "p1")
     del world.lines[places(world, Ok, op="put", process="p2")[0]]
-    del world.lines[places(world, Stored)[1]]
+    del world.lines[places(world, StoredLine)[1]]
     edit_log(world, "t", lambda seen: None if seen.offset == 1 else seen)
 
 
@@ -68,7 +68,7 @@ def the_time_of_a_batch_goes_back(world: SmallWorld) -> None:
 
 @planted("V3")
 def the_proxy_stores_an_offset_again(world: SmallWorld) -> None:
-    last = line_at(world, places(world, Stored, topic="t")[-1])
+    last = line_at(world, places(world, StoredLine, topic="t")[-1])
     again = tuple(replace(seen, timestamp_ns=0) for seen in last.messages)
     world.lines.append(replace(last, at_ns=world.at_ns, messages=again))
 
@@ -77,19 +77,19 @@ def the_proxy_stores_an_offset_again(world: SmallWorld) -> None:
 def the_proxy_left_out_an_offset_that_was_removed_since(world: SmallWorld) -> None:
     begin_with_puts(world, "p1", "p2", "p1")
     del world.lines[places(world, Ok, op="put", process="p2")[0]]
-    del world.lines[places(world, Stored)[1]]
+    del world.lines[places(world, StoredLine)[1]]
     world.trim("t", 3)
     world.audit_again()
 
 
 @planted("V3")
 def a_topic_is_created_twice(world: SmallWorld) -> None:
-    world.write(PROXY, Created, topic="t", log="log-of-t")
+    world.write(PROXY, CreatedLine, topic="t", log="log-of-t")
 
 
 @planted("V7")
 def a_cursor_of_the_proxy_goes_back(world: SmallWorld) -> None:
-    index = places(world, Position, subscriber="s2")[-1]
+    index = places(world, PositionLine, subscriber="s2")[-1]
     change(world, index, cursor=line_at(world, index).cursor - 7)
 
 
@@ -107,7 +107,7 @@ def a_generation_goes_back(world: SmallWorld) -> None:
 
 @planted("V7")
 def an_epoch_is_granted_again(world: SmallWorld) -> None:
-    index = places(world, Granted, client="s2")[-1]
+    index = places(world, GrantedLine, client="s2")[-1]
     world.lines.insert(index + 1, replace(line_at(world, index), at_ns=line_at(world, index).at_ns))
 
 
@@ -131,28 +131,28 @@ def a_subscribe_of_a_fenced_process_is_accepted(world: SmallWorld) -> None:
 
 @planted("V10")
 def the_proxy_stores_under_an_old_epoch(world: SmallWorld) -> None:
-    index = places(world, Stored, topic="t")[-1]
+    index = places(world, StoredLine, topic="t")[-1]
     change(world, index, epoch=1)
 
 
 @planted("V10")
 def the_proxy_stores_under_an_epoch_that_no_process_has(world: SmallWorld) -> None:
-    change(world, places(world, Stored, topic="t")[-1], epoch=9)
+    change(world, places(world, StoredLine, topic="t")[-1], epoch=9)
 
 
 @planted("V10")
 def a_fenced_subscriber_moves_the_proxy(world: SmallWorld) -> None:
-    change(world, places(world, Position, subscriber="s2")[-1], epoch=1)
+    change(world, places(world, PositionLine, subscriber="s2")[-1], epoch=1)
 
 
 @planted("V10")
 def the_proxy_lets_a_fenced_subscriber_leave(world: SmallWorld) -> None:
-    world.write(PROXY, ControlSeen, subscriber="s2", epoch=1)
+    world.write(PROXY, ControlSeenLine, subscriber="s2", epoch=1)
 
 
 @planted("V10")
 def the_proxy_stores_under_an_epoch_that_it_grants_later(world: SmallWorld) -> None:
-    change(world, places(world, Stored, topic="t")[0], epoch=2)
+    change(world, places(world, StoredLine, topic="t")[0], epoch=2)
 
 
 @planted("V3")
@@ -209,7 +209,7 @@ def test_a_fenced_subscriber_may_learn_of_a_topic_of_its_pattern_and_begins_none
     world.write(old, Ok, op="match", call=2, epoch=1)
     world.topic("t")
     place = {"topic": "t", "epoch": 1, "generation": 1, "cursor": 0}
-    world.write(PROXY, Position, subscriber="s1", active=True, **place)
+    world.write(PROXY, PositionLine, subscriber="s1", active=True, **place)
     world.restart("s1")
     call = {"op": "subscribe", "call": 3}
     world.write(old, Invoke, topic="t", epoch=1, match=match, **call)
@@ -224,7 +224,7 @@ def test_an_epoch_that_a_rollback_took_replaces_no_process_after_it() -> None:
     s1 = world.start_client("s1", "subscriber", remembers=False)
     hello = {"op": "hello", "call": 9, "epoch": 2}
     world.write(("s1", s1.pid), Invoke, **hello)
-    world.write(PROXY, Granted, role="subscriber", client="s1", epoch=2)
+    world.write(PROXY, GrantedLine, role="subscriber", client="s1", epoch=2)
     world.write(LAB, Event, what="rollback", target="proxy")
     world.write(("s1", s1.pid), Ok, **hello)
     world.kill("s1")

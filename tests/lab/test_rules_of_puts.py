@@ -13,7 +13,7 @@ from reliable_pubsub.common.core.journal import (
     Invoke,
     Ok,
     Seen,
-    Stored,
+    StoredLine,
     Unknown,
 )
 from reliable_pubsub.lab.core.checker import check
@@ -39,7 +39,7 @@ def an_acknowledged_message_that_was_not_read_is_gone_from_the_end(world: SmallW
     edit_log(world, "u", lambda seen: None)
     for index in places(world, FoundEnd, topic="u"):
         change(world, index, end=0)
-    for index in places(world, Stored, topic="u"):
+    for index in places(world, StoredLine, topic="u"):
         change(world, index, messages=())
 
 
@@ -56,7 +56,7 @@ def a_receipt_says_removed_where_nothing_was_removed(world: SmallWorld) -> None:
     edit_log(world, "u", lambda seen: None)
     for index in places(world, FoundEnd, topic="u"):
         change(world, index, end=0)
-    for index in places(world, Stored, topic="u"):
+    for index in places(world, StoredLine, topic="u"):
         change(world, index, messages=())
 
 
@@ -171,7 +171,7 @@ def an_unknown_put_stands_before_one_that_was_over_when_it_began(world: SmallWor
 
 def swap_offsets(world: SmallWorld, one: int, other: int) -> None:
     """Two messages change places, for every reader; no proxy tells when it stored them."""
-    world.lines = [line for line in world.lines if not isinstance(line, Stored)]
+    world.lines = [line for line in world.lines if not isinstance(line, StoredLine)]
     swapped = {one: world.log["t"][other], other: world.log["t"][one]}
 
     def content(seen: Seen) -> Seen:
@@ -270,7 +270,7 @@ def test_what_all_subscribers_had_may_be_removed() -> None:
     world.finish()
 
     assert_sound(world)
-    world.lines = [line for line in world.lines if not isinstance(line, Stored)]
+    world.lines = [line for line in world.lines if not isinstance(line, StoredLine)]
     assert_sound(world)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reliable_pubsub.common.core.journal import Expired, Invoke, Ok, Position
+from reliable_pubsub.common.core.journal import ExpiredLine, Invoke, Ok, PositionLine
 
 from .damage import assert_sound
 from .planted import Damage, assert_found, planted, planted_in
@@ -14,7 +14,7 @@ def expire(world: SmallWorld, *, session: str = "persistent", silent_ms: int = 2
     """The subscription of s1 has been silent; what comes after it is up to the test."""
     replay(world, "now", 5)
     facts = {"topic": "t", "subscriber": "s1", "generation": 2, "cursor": 6}
-    world.write(PROXY, Expired, **facts, session=session, lease_ms=1000, silent_ms=silent_ms)
+    world.write(PROXY, ExpiredLine, **facts, session=session, lease_ms=1000, silent_ms=silent_ms)
 
 
 def test_a_persistent_session_that_expired_may_go_on() -> None:
@@ -47,7 +47,7 @@ def go_on_with_the_next(world: SmallWorld) -> None:
     who, call = ("s1", client.pid), 98
     world.write(who, Invoke, op="subscribe", call=call, topic="t", cursor=place)
     facts = {"generation": 3, "cursor": place, "epoch": client.epoch}
-    world.write(PROXY, Position, topic="t", subscriber="s1", active=True, **facts)
+    world.write(PROXY, PositionLine, topic="t", subscriber="s1", active=True, **facts)
     world.write(who, Ok, op="subscribe", call=call, topic="t", log="log-of-t", **facts)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from reliable_pubsub.common.core.journal import (
-    Administered,
-    Expired,
+    AdministeredLine,
+    ExpiredLine,
     Invoke,
-    Position,
+    PositionLine,
     Unknown,
 )
 from reliable_pubsub.lab.core.checker import check
@@ -204,7 +204,7 @@ def test_a_subscriber_that_an_operator_has_forgotten_begins_as_a_new_one(
     if is_forgotten:
         world.write(
             PROXY,
-            Administered,
+            AdministeredLine,
             number=1,
             action="forget_client",
             subscriber="s1",
@@ -224,9 +224,9 @@ def test_a_clean_session_whose_beginning_its_subscriber_never_heard_of_forgets_t
     asked = {"op": "subscribe", "call": 9, "topic": "t", "epoch": s1.epoch}
     world.write(("s1", s1.pid), Invoke, **asked, start="earliest", cursor=0)
     in_between = {"topic": "t", "subscriber": "s1", "generation": 2, "session": "clean"}
-    world.write(PROXY, Position, **in_between, cursor=0, active=True, epoch=s1.epoch)
+    world.write(PROXY, PositionLine, **in_between, cursor=0, active=True, epoch=s1.epoch)
     world.kill("s1")
-    world.write(PROXY, Expired, **in_between, cursor=0, lease_ms=1000, silent_ms=2001)
+    world.write(PROXY, ExpiredLine, **in_between, cursor=0, lease_ms=1000, silent_ms=2001)
     world.restart("s1")
     s1.generation["t"] = 2
     s1.handed.clear()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.journal import AnyLine, Begin, End, Ok, Seen, Stored
+from reliable_pubsub.common.core.journal import AnyLine, Begin, End, Ok, Seen, StoredLine
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.verdict import Verdict
 
@@ -106,7 +106,7 @@ def test_a_message_that_was_acknowledged_before_the_kill_is_lost() -> None:
     world.lines = [
         line
         for line in world.lines
-        if not (isinstance(line, Stored) and line.messages[0].offset == 1)
+        if not (isinstance(line, StoredLine) and line.messages[0].offset == 1)
     ]
 
     assert "V1" in broken(check(world.run))
@@ -123,7 +123,7 @@ def test_an_auditor_is_believed_more_than_others() -> None:
 def test_a_line_of_the_proxy_is_believed_more_than_others() -> None:
     world = a_world(read=False)
     other = Seen(UNTOLD, "q", 1, 7, 1_000 + UNTOLD)
-    world.write(SECOND, Stored, topic="t", epoch=0, messages=(other,))
+    world.write(SECOND, StoredLine, topic="t", epoch=0, messages=(other,))
 
     assert "V1" in broken(check(world.run))
 

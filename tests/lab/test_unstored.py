@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from reliable_pubsub.common.core.batch import NO_OFFSET
-from reliable_pubsub.common.core.journal import Found, Invoke, Ok, Seen, Stored
+from reliable_pubsub.common.core.journal import Found, Invoke, Ok, Seen, StoredLine
 from reliable_pubsub.lab.core.checker import check
 
 from .damage import assert_sound, batch, broken, change, places
@@ -89,7 +89,7 @@ def another_content(world: SmallWorld) -> None:
 
 
 def a_message_that_was_stored(world: SmallWorld) -> None:
-    for kind in (Stored, Found):
+    for kind in (StoredLine, Found):
         for index in places(world, kind, topic="t"):
             messages = (*batch(world, index), Seen(1, "p", FIRST + 2, 2, 99, 1, 0))
             change(world, index, messages=messages)

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from reliable_pubsub.common.core.errors import ConfigurationError, InDoubtError
 from reliable_pubsub.common.core.journal import (
-    Administered,
+    AdministeredLine,
     Begin,
     End,
     Event,
@@ -215,7 +215,7 @@ def can_stand_beside_others(world: SmallWorld) -> bool:
         return False
     written = {line.message.crc for lines in world.outputs.values() for line in lines}
     return written <= world.payloads.keys() and not any(
-        isinstance(line, Administered)
+        isinstance(line, AdministeredLine)
         or (isinstance(line, Event) and line.what == "rollback")
         or getattr(line, "code", "") == "LOG_CHANGED"
         for line in world.lines
