@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from .asking import Asker
 from .core import names
-from .core.actions import Admin as AdminRequest
 from .core.actions import (
     AdminAck,
+    AdminRequest,
     AnyAction,
     DeleteTopic,
     EndSubscription,
@@ -39,7 +39,7 @@ TRIES_MAX: Final = 10  # looks, each because another operator was faster
 DRAIN_POLL_S: Final = 0.2
 _NONCE_BYTES: Final = 16
 
-Reason = Annotated[str, Meta(max_length=PAUSE_REASON_CHARS_MAX)]
+PauseReason = Annotated[str, Meta(max_length=PAUSE_REASON_CHARS_MAX)]
 WaitS = Annotated[float, Meta(ge=0, le=366 * 86_400)]
 
 
@@ -232,7 +232,7 @@ class Admin:
     # Maintenance.
 
     @gated
-    def pause(self, reason: Reason = "") -> AdminOutcome:
+    def pause(self, reason: PauseReason = "") -> AdminOutcome:
         """Refuse puts (BUSY) until `resume`, across restarts of the proxy; gets continue.
 
         QoS 0 continues, too: it is never stored.
@@ -248,7 +248,7 @@ class Admin:
         return self._act(Resume(), look=False)
 
     @gated
-    def drain(self, reason: Reason = "", *, timeout_s: WaitS = 60.0) -> None:
+    def drain(self, reason: PauseReason = "", *, timeout_s: WaitS = 60.0) -> None:
         """Pause, and wait until every live subscription and group has acknowledged everything.
 
         Those that have expired, and those at QoS 0, are not waited for. Puts stay paused.

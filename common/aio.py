@@ -14,7 +14,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, assert_
 
 from .core.arguments import checked
 from .core.client_state import ClientState
-from .core.conversation import Conversation, Effect, Exchange, Listen, Pause, Reopen, Save
+from .core.conversation import Conversation, Effect, Exchange, Listen, Reopen, Save, Sleep
 from .core.errors import PubSubError, UsageError
 from .core.retry import Transport
 from .gate import Lives
@@ -56,7 +56,7 @@ class AioShell:
                     value = await self._exchange(effect)
                 elif isinstance(effect, Save):
                     self._state.write(effect.changes, durable=effect.durable)
-                elif isinstance(effect, Pause):
+                elif isinstance(effect, Sleep):
                     await asyncio.sleep(effect.seconds)
                 elif isinstance(effect, Reopen):
                     self._transport.reopen()
@@ -190,13 +190,13 @@ class AioGate(Lives):
         return True
 
 
-class Gated(Protocol):
+class _Gated(Protocol):
     """A client with a gate."""
 
     _gate: AioGate
 
 
-S = TypeVar("S", bound=Gated)
+S = TypeVar("S", bound=_Gated)
 Method = Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
 
 

@@ -1,4 +1,4 @@
-"""A client's requests, blocking: `Asker` for those that need no session, `Session` for others."""
+"""Blocking requests of a client: `Asker` if they need no session, else `BlockingSession`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Asker(Requester):
             close()
 
 
-class Session(ClientSession):
+class BlockingSession(ClientSession):
     """A session whose requests block, with an epoch that ends with its process."""
 
     def __init__(self, asker: Asker, role: Role) -> None:

@@ -288,13 +288,13 @@ def _is_of_one_call(error: BaseException) -> bool:
     return isinstance(error, PubSubError | StopIteration) and calls == 1
 
 
-class Gated(Protocol):
+class _Gated(Protocol):
     """An object with a gate."""
 
     _gate: Gate
 
 
-S = TypeVar("S", bound=Gated)
+S = TypeVar("S", bound=_Gated)
 W = TypeVar("W", bound=Shared)
 _CALLS: Final[set[CodeType]] = {Gate.replace.__code__}  # the code of every call
 

@@ -19,7 +19,7 @@ from .core.endpoint import check_endpoint
 from .core.errors import ConfigurationError
 from .core.keys import ClientKeys, KeyPair, SecureEndpoint, ServerKeys
 from .core.names import client_id
-from .core.rights import Client, clients_of, rights_of, with_rights
+from .core.rights import KnownKey, clients_of, rights_of, with_rights
 from .core.settings import Settings
 
 FILE_BYTES_MAX: Final = 64 * 1024
@@ -139,7 +139,7 @@ def read_public(text: str) -> str:
     return parse_certificate(_read(Path(text)), text)[0]
 
 
-def read_clients(path: Path) -> dict[str, Client]:
+def read_clients(path: Path) -> dict[str, KnownKey]:
     """Who may connect, and what each may do.
 
     A folder has `NAME.key` files and perhaps `rights.yaml`, a map of names to rights. A YAML file

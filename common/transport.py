@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar, assert_never
 import zmq
 
 from .core.client_state import ClientState, MemoryState
-from .core.conversation import Conversation, Effect, Exchange, Listen, Pause, Reopen, Save
+from .core.conversation import Conversation, Effect, Exchange, Listen, Reopen, Save, Sleep
 from .core.endpoint import endpoints_of
 from .core.errors import InDoubtError, PubSubError
 from .core.keys import SecureEndpoint, keys_of
@@ -296,7 +296,7 @@ class Shell:
                         value = transport.receive(effect.timeout_s)
                         if value is None:
                             transport.move_on()  # it missed its answer, and must not send (rule R1)
-                    elif isinstance(effect, Pause):
+                    elif isinstance(effect, Sleep):
                         self._clock.sleep(effect.seconds)
                     elif isinstance(effect, Reopen):
                         transport.reopen()

@@ -34,7 +34,7 @@ from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.core.direct_followers import StoredBatch, messages_in
 from reliable_pubsub.subscriber.reader import LogReader
 
-from .core.actions import Asked
+from .core.actions import AskedAction
 from .core.letters import LetterRow, again, letter_of, publisher_of, publishers_from, row_of_letter
 
 LIST_MAX: Final = 50  # messages of a list
@@ -53,7 +53,7 @@ class Listed(Struct, frozen=True, kw_only=True):
     is_end: bool  # nothing follows, for now
 
 
-class Access:
+class ConsoleClients:
     """The clients of one console."""
 
     def __init__(self, subscribers: str, publishers: str, retry: RetryPolicy) -> None:
@@ -232,7 +232,7 @@ class Access:
             raise refusal(reply, client=request.client, epoch=0)
         return reply.clients, "" if reply.next_client is UNSET else reply.next_client
 
-    def act(self, asked: Asked, *, look: bool) -> AdminOutcome:
+    def act(self, asked: AskedAction, *, look: bool) -> AdminOutcome:
         """Do an action, or look at what it would do.
 
         Raises:
@@ -264,7 +264,7 @@ def _listed(found: list[Message], first: int | None, end: int, *, is_end: bool) 
     )
 
 
-def _acted(admin: Admin, asked: Asked, look: bool) -> AdminOutcome:
+def _acted(admin: Admin, asked: AskedAction, look: bool) -> AdminOutcome:
     topic, subscriber = asked.topic, asked.subscriber
     match asked.action:
         case "end_subscription":

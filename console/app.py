@@ -26,13 +26,13 @@ from reliable_pubsub.common.core.errors import (
 )
 from reliable_pubsub.common.core.limits import TOPIC_BYTES_MAX
 
-from .access import Access
-from .core.actions import Asked, as_seen, in_words
+from .access import ConsoleClients
+from .core.actions import AskedAction, as_seen, in_words
 from .core.board import Board, Order
 from .core.content import parse_bytes, row_of, view_of
 from .core.keys import key_rows
 from .core.story import story_of
-from .watch import Seen, Watch, as_the_page_says
+from .watch import Watch, WatchedBoard, as_the_page_says
 
 FIRST_LOOK_S: Final = 1.5  # that a page waits for the first look
 ORDERS: Final[tuple[Order, ...]] = get_args(Order)
@@ -49,7 +49,7 @@ Page = Callable[[Request], Awaitable[Response]]
 class _Act(Struct, frozen=True, forbid_unknown_fields=True):
     """The body of an action."""
 
-    asked: Asked
+    asked: AskedAction
     look: bool  # only say what it would do
 
 
@@ -64,7 +64,7 @@ class _Again(Struct, frozen=True, forbid_unknown_fields=True):
 class Console:
     """The routes; `app` is what a server runs."""
 
-    def __init__(self, watch: Watch, access: Access, endpoint: str) -> None:
+    def __init__(self, watch: Watch, access: ConsoleClients, endpoint: str) -> None:
         """Create them.
 
         Args:
@@ -202,7 +202,7 @@ class Console:
         return {"now": self._access.put_again(body.topic, body.offset, body.log)}
 
     def _board(self) -> Board:
-        seen: Seen = self._watch.seen(wait_s=FIRST_LOOK_S)
+        seen: WatchedBoard = self._watch.seen(wait_s=FIRST_LOOK_S)
         if seen.board is None:
             raise InDoubtError(seen.error or "the proxy has not answered yet")
         return seen.board

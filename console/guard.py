@@ -35,7 +35,7 @@ NO_TOKEN: Final = (
 )
 
 
-class Guard:
+class RequestGuard:
     """An ASGI app around another one: refuses what does not come from the page itself."""
 
     def __init__(self, app: ASGIApp, *, token: str, host: str, port: int) -> None:

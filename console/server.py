@@ -11,9 +11,9 @@ import uvicorn
 
 from reliable_pubsub.common.core.retry import RetryPolicy
 
-from .access import Access
+from .access import ConsoleClients
 from .app import Console
-from .guard import Guard, new_token
+from .guard import RequestGuard, new_token
 from .watch import Watch
 
 STOP_S = 2  # that requests have to end
@@ -38,11 +38,11 @@ class PageServer:
         """
         self._place = place
         self._watch = Watch(subscribers, relays, retry)
-        self._access = Access(subscribers, publishers, retry)
+        self._access = ConsoleClients(subscribers, publishers, retry)
         token, port = new_token(), place.getsockname()[1]
         host = address.rpartition(":")[0]
         host = "127.0.0.1" if host == "*" else host
-        guarded = Guard(
+        guarded = RequestGuard(
             Console(self._watch, self._access, subscribers).app,
             token=token,
             host=host.strip("[]"),

@@ -14,7 +14,7 @@ from reliable_pubsub.common.core.errors import ProxyUnreachableError, PubSubErro
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.relay.core.messages import NodeReport
-from reliable_pubsub.relay.core.tree import Look
+from reliable_pubsub.relay.core.tree import TreeSnapshot
 from reliable_pubsub.relay.topology import ask_upwards
 
 from .core.board import Board
@@ -25,7 +25,7 @@ FAULT: Final = "the console has stopped polling because of a bug: see its output
 IDLE_S: Final = 10.0  # without a request of a browser, after which polling stops
 
 
-class Seen(Struct, frozen=True):
+class WatchedBoard(Struct, frozen=True):
     """The newest look, and how it stands now."""
 
     number: int  # of the look: 1, 2, 3, ...; changes with each, and with `error`
@@ -47,7 +47,7 @@ class Watch:
         self._relays = relays
         self._status = StatusClient(endpoint, retry)
         self._changed = threading.Condition()
-        self._seen = Seen(0, None, 0.0, "")
+        self._seen = WatchedBoard(0, None, 0.0, "")
         self._wanted_s = 0.0  # until when browsers want looks
         self._is_ending = False
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
@@ -62,7 +62,7 @@ class Watch:
             self._is_ending = True
             self._changed.notify_all()
 
-    def seen(self, *, wait_s: float = 0.0) -> Seen:
+    def seen(self, *, wait_s: float = 0.0) -> WatchedBoard:
         """The newest look; and let there be others for a while.
 
         Args:
@@ -81,7 +81,7 @@ class Watch:
             return self._seen
 
     def _run(self) -> None:
-        earlier: Look | None = None
+        earlier: TreeSnapshot | None = None
         while self._may_look():
             begun_s = time.monotonic()
             pause_s = PAUSE_S
@@ -97,7 +97,7 @@ class Watch:
             self._pause(pause_s)
         self._status.close()
 
-    def _look(self) -> Look:
+    def _look(self) -> TreeSnapshot:
         report = self._status.ask()
         at_s = time.monotonic()
         nodes: dict[str, NodeReport] = {}
@@ -110,15 +110,15 @@ class Watch:
                     silent.append(endpoint)
                 continue
             nodes |= {place: one for place, one in found.items() if one is not None}
-        return Look(at_s, nodes, silent, report)
+        return TreeSnapshot(at_s, nodes, silent, report)
 
     def _tell(self, board: Board | None, error: str) -> None:
         with self._changed:
             before = self._seen
             if board is None:
-                self._seen = Seen(before.number + 1, before.board, before.at_s, error)
+                self._seen = WatchedBoard(before.number + 1, before.board, before.at_s, error)
             else:
-                self._seen = Seen(before.number + 1, board, time.monotonic(), "")
+                self._seen = WatchedBoard(before.number + 1, board, time.monotonic(), "")
             self._changed.notify_all()
 
     def _may_look(self) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec import Struct
 
-from reliable_pubsub.common.core.actions import Admin, SetCursor
+from reliable_pubsub.common.core.actions import AdminRequest, SetCursor
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.group_messages import Outcome, Settle, Take
 from reliable_pubsub.common.core.interest_messages import Subscriptions
@@ -26,7 +26,7 @@ from reliable_pubsub.common.core.requests import (
     AnyRequest,
     Bye,
     Dead,
-    Delivery,
+    DeliveryRequest,
     Get,
     Hello,
     History,
@@ -295,7 +295,7 @@ def requests_of(scene: Scene, role: Role, *, client: str, epoch: int) -> list[An
             (Stage, {**staged, "chunk": 7}),
             (Commit, {**late, "parts": [[0, b"8 random", 1]]}),
             (Abort, late),
-            (Delivery, {**topic, "offset": 0}),
+            (DeliveryRequest, {**topic, "offset": 0}),
             (Listeners, {**topic}),
             (Subscriptions, {"match": ["regex", "(a|b)*" * 40], "after": [["z", "z"], None]}),
         ]
@@ -319,7 +319,7 @@ def requests_of(scene: Scene, role: Role, *, client: str, epoch: int) -> list[An
             (Match, {"match": every, "control": 2**40}),
             (Fetch, {"match": every, "boot": "b", "told": [[scene.topic, 1, 2**40]]}),
             (Clients, {}),
-            (Admin, {"do": back}),
+            (AdminRequest, {"do": back}),
             (Bye, {}),
         ]
     return [msgspec.convert({**who, **more}, kind) for kind, more in fields]

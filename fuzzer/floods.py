@@ -15,7 +15,7 @@ from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.common.core.status import Status
 from reliable_pubsub.common.core.wire import encode
-from reliable_pubsub.relay.core.messages import Interest, Node
+from reliable_pubsub.relay.core.messages import InterestRequest, Node
 from reliable_pubsub.relay.core.pattern import Pattern
 from reliable_pubsub.relay.core.push import END
 from reliable_pubsub.relay.core.unstored import Offer, encode_offer
@@ -132,7 +132,7 @@ def a_request_in_small_pieces(_: random.Random, __: Scene, ___: Role) -> Attack:
 def _interest(chance: random.Random, patterns: tuple[Pattern, ...]) -> Attack:
     link = chance.randbytes(16)
     said = (
-        Interest(
+        InterestRequest(
             client="stranger",
             epoch=0,
             request=version,

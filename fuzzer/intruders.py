@@ -27,7 +27,7 @@ from reliable_pubsub.common.core.status import Status
 from reliable_pubsub.common.core.transaction_messages import Stage
 from reliable_pubsub.common.core.wire import encode
 from reliable_pubsub.common.transport import use_keys_of
-from reliable_pubsub.relay.core.messages import Interest, Node
+from reliable_pubsub.relay.core.messages import InterestRequest, Node
 from reliable_pubsub.relay.core.pattern import Pattern
 from reliable_pubsub.relay.core.unstored import Offer, encode_offer, topic_frame
 from reliable_pubsub.relay.core.wire import decode_node_reply
@@ -88,7 +88,7 @@ def subscribers_requests(client: str, scene: Scene, chance: random.Random) -> li
         Ack(**at, **of),
         History(**at, topic=scene.topic, start=Start("earliest")),
         Status(**at),
-        Interest(**at, link=link, version=1, digest=bytes(32), patterns=wanted),
+        InterestRequest(**at, link=link, version=1, digest=bytes(32), patterns=wanted),
         Node(**at),
     ]
 

@@ -23,7 +23,7 @@ from math import inf
 from pathlib import Path
 
 from reliable_pubsub.common.core.settings import ENVIRONMENT_PREFIX
-from reliable_pubsub.relay.listener import Gate, listen
+from reliable_pubsub.relay.listener import ListenerGate, listen
 from reliable_pubsub.relay.sockets import BACKLOG
 from scripts.delivery import Verdict
 from tests.integration.harness import Process, eventually
@@ -118,7 +118,7 @@ class KeptOut:
         self._descriptors = [one.descriptor for one in listeners.values()]
         self.at: dict[str, str] = {}
         for name, one in listeners.items():
-            Gate(one).set_open(is_open=False)
+            ListenerGate(one).set_open(is_open=False)
             with socket.socket(fileno=os.dup(one.descriptor)) as listening:
                 self.at[name] = f"tcp://127.0.0.1:{listening.getsockname()[1]}"
 

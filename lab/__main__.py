@@ -16,9 +16,9 @@ from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, LazyGroup, rea
 from reliable_pubsub.common.core.errors import ConfigurationError
 
 from .core.checker import check
-from .core.run import Run
+from .core.run import LabRun
 from .core.story import messages_called, story_of, tell
-from .reading import Advance, journal_files, read_run, without_collection
+from .reading import BytesRead, journal_files, read_run, without_collection
 from .report import report_option, write_report
 from .verdict_text import show_story, show_verdict
 
@@ -93,14 +93,14 @@ def trace(message_id: str, folder: Path) -> None:
             show_story(Console(), tell(run, message))
 
 
-def _read(folder: Path) -> Run:
+def _read(folder: Path) -> LabRun:
     total = sum(path.stat().st_size for path in journal_files(folder))
     with _reading_bar(total) as advance:
         return read_run(folder, advance)
 
 
 @contextmanager
-def _reading_bar(total: int) -> Iterator[Advance]:
+def _reading_bar(total: int) -> Iterator[BytesRead]:
     """A bar on stderr where a person watches."""
     console = Console(stderr=True)
     if not console.is_terminal:

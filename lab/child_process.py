@@ -41,7 +41,7 @@ class NotReadyError(click.ClickException):
     exit_code = 2
 
 
-class Running(Protocol):
+class RunningProcess(Protocol):
     """The part of `Executed` that is used."""
 
     pid: int
@@ -131,7 +131,7 @@ class ChildProcess:
             if standard_input is not None:
                 stdin = stack.enter_context(standard_input.open("rb"))
             self._begin_bytes = stdout.tell()
-            self._child: Running
+            self._child: RunningProcess
             self._child, self._stdin = self._start(
                 command,
                 cwd=cwd,
@@ -142,7 +142,9 @@ class ChildProcess:
             )
         self.pid = self._child.pid
 
-    def _start(self, command: Sequence[str], **options: Any) -> tuple[Running, IO[bytes] | None]:
+    def _start(
+        self, command: Sequence[str], **options: Any
+    ) -> tuple[RunningProcess, IO[bytes] | None]:
         child = Executed(command, **options)
         return child, child.stdin
 

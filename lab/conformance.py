@@ -20,9 +20,9 @@ from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, readable_error
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.signals import stop_on_signals
 
-from .conformance_run import Judged, Wanted, run_case
+from .conformance_run import Candidate, Judged, run_case
 from .core.conformance import CASES, MESSAGES, MESSAGES_MAX, MESSAGES_MIN, ROLES, Case, chosen
-from .core.conformance_verdict import Found, Judgement, exit_code, told
+from .core.conformance_verdict import Breach, Judgement, exit_code, told
 from .core.story import story_of
 from .text_table import text_table, wide_console
 from .verdict_text import show_story
@@ -46,7 +46,7 @@ class CaseReport(Struct, frozen=True, kw_only=True):
     judgement: Judgement
     broken: tuple[str, ...]  # rules
     judged: tuple[str, ...]  # rules
-    found: tuple[Found, ...]
+    found: tuple[Breach, ...]
     ending: str
     note: str
     seconds: float
@@ -86,7 +86,7 @@ def emptied(directory: Path) -> Path:
     return directory.resolve()
 
 
-def again(case: Case, wanted: Wanted) -> str:
+def again(case: Case, wanted: Candidate) -> str:
     """The command that repeats a case."""
     options = ["--role", wanted.role, "--case", case.name, "--seed", str(wanted.seed)]
     options += ["--messages", str(wanted.messages)]
@@ -96,7 +96,7 @@ def again(case: Case, wanted: Wanted) -> str:
 
 
 def _run_cases(
-    cases: Sequence[Case], wanted: Wanted, where: Path
+    cases: Sequence[Case], wanted: Candidate, where: Path
 ) -> list[tuple[CaseReport, Judged]]:
     """Run each case, and say how it ended."""
     done: list[tuple[CaseReport, Judged]] = []
@@ -128,7 +128,7 @@ def _run_cases(
 
 
 def _show(
-    console: Console, cases: Sequence[tuple[CaseReport, Judged]], wanted: Wanted, where: Path
+    console: Console, cases: Sequence[tuple[CaseReport, Judged]], wanted: Candidate, where: Path
 ) -> None:
     """The table, notes, what is wrong in each case that does not conform, and the last word."""
     rows = [
@@ -180,7 +180,7 @@ def _list(console: Console) -> None:
     console.print(text_table(title, ("case", "what happens", "expected"), rows))
 
 
-def _last_line(results: Sequence[CaseReport], wanted: Wanted) -> Text:
+def _last_line(results: Sequence[CaseReport], wanted: Candidate) -> Text:
     count = f"{len(results)} of {len(CASES)} cases"
     wrong = [result.case for result in results if result.judgement != "conforms"]
     if not wrong:
@@ -189,7 +189,7 @@ def _last_line(results: Sequence[CaseReport], wanted: Wanted) -> Text:
 
 
 def _written(
-    done: Sequence[tuple[CaseReport, Judged]], wanted: Wanted, where: Path, *, conforms: bool
+    done: Sequence[tuple[CaseReport, Judged]], wanted: Candidate, where: Path, *, conforms: bool
 ) -> bytes:
     """The report, which is also left in the directory of the run."""
     report = Report(
@@ -295,7 +295,7 @@ def main(
         raise click.UsageError("--role publisher or --role subscriber says what COMMAND is")
     if not command:
         raise click.UsageError("COMMAND is missing: what comes after `--` is started and judged")
-    wanted = Wanted(role, command, messages, seed, patience_s)  # type: ignore[arg-type]  # a Choice
+    wanted = Candidate(role, command, messages, seed, patience_s)  # type: ignore[arg-type]  # a Choice
     with readable_errors():
         if shutil.which(command[0]) is None:
             raise ConfigurationError(

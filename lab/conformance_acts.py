@@ -16,7 +16,7 @@ from reliable_pubsub.common.core.errors import PubSubError
 from reliable_pubsub.common.core.requests import Hello
 from reliable_pubsub.publisher.client import Publisher
 
-from .conformance_stage import PATIENT, Stage
+from .conformance_stage import PATIENT, ConformanceStage
 from .core.conformance import CLIENT, REPLACES_THE_STORE, TOPIC, Act, Role, What, payloads
 
 MOMENT_S: Final = 0.03  # what happens at a random moment happens within it
@@ -38,7 +38,7 @@ NEW_STORE: Final = "new-store "  # what the messages of another log begin with
 class Actor:
     """Does the acts of one case."""
 
-    def __init__(self, stage: Stage, feed: Callable[[], None]) -> None:
+    def __init__(self, stage: ConformanceStage, feed: Callable[[], None]) -> None:
         """Nothing is done yet.
 
         Args:

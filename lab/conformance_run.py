@@ -17,11 +17,11 @@ from reliable_pubsub.common.core.journal import AnyLine, Ok, Seen, decode_line, 
 from .auditor import NAME as AUDITOR
 from .child_process import ChildProcess, NotReadyError
 from .conformance_acts import Actor
-from .conformance_stage import HungError, Stage, Start
+from .conformance_stage import ConformanceStage, HungError, StartProcess
 from .core.checker import check
 from .core.conformance import CLIENT, TOPIC, Case, Role, payloads, portions
 from .core.conformance_evidence import (
-    Output,
+    ReadOutput,
     entries_of,
     output_lines,
     publisher_lines,
@@ -31,7 +31,7 @@ from .core.conformance_evidence import (
     subscriber_lines,
 )
 from .core.conformance_verdict import Observed, Result, judge
-from .core.run import Run
+from .core.run import LabRun
 from .core.verdict import Verdict
 from .reading import read_run
 
@@ -39,7 +39,7 @@ CALM_S: Final = 0.3  # what comes no more within it after the last message is no
 PORTIONS_AT_ONCE: Final = 2
 
 
-class Wanted(Struct, frozen=True):
+class Candidate(Struct, frozen=True):
     """What is to be judged."""
 
     role: Role
@@ -53,11 +53,13 @@ class Judged(Struct, frozen=True):
     """A case with the evidence for it."""
 
     result: Result
-    run: Run | None  # None: there was nothing to read
+    run: LabRun | None  # None: there was nothing to read
     verdict: Verdict | None
 
 
-def run_case(case: Case, wanted: Wanted, directory: Path, start: Start = ChildProcess) -> Judged:
+def run_case(
+    case: Case, wanted: Candidate, directory: Path, start: StartProcess = ChildProcess
+) -> Judged:
     """Run a case and judge it; every process is ended and reaped, whatever happens.
 
     Args:
@@ -70,7 +72,7 @@ def run_case(case: Case, wanted: Wanted, directory: Path, start: Start = ChildPr
     """
     directory.mkdir(parents=True)
     messages = payloads(wanted.messages)
-    stage = Stage(
+    stage = ConformanceStage(
         directory,
         wanted.role,
         wanted.command,
@@ -102,7 +104,7 @@ def run_case(case: Case, wanted: Wanted, directory: Path, start: Start = ChildPr
 class _Trial:
     """One case."""
 
-    def __init__(self, case: Case, wanted: Wanted, stage: Stage) -> None:
+    def __init__(self, case: Case, wanted: Candidate, stage: ConformanceStage) -> None:
         self._case, self._role, self._stage = case, wanted.role, stage
         chance = random.Random(f"{wanted.seed} {case.name}")
         self._acts = case.schedule(wanted.messages, chance.random)
@@ -208,7 +210,7 @@ class _Trial:
 
     # The evidence.
 
-    def _output(self) -> Output:
+    def _output(self) -> ReadOutput:
         path = self._stage.output
         return read_output(path.read_bytes() if path.exists() else b"")
 
@@ -263,7 +265,7 @@ class _Trial:
     def _took_back_in_place(self) -> bool:
         return bool(self._actor.took_over_at) and self._took_back()
 
-    def _write(self, output: Output) -> None:
+    def _write(self, output: ReadOutput) -> None:
         """Write what the checker reads, of the log that the client began with."""
         stage = self._stage
         journals = stage.evidence / "journals"

@@ -1,6 +1,6 @@
 """The processes and files of one case: a proxy, a faulty link, the client that is judged.
 
-    COMMAND ── tcp ──► Link ── tcp ──► proxy ◄── a publisher of ours, for a subscriber
+    COMMAND ── tcp ──► TcpLink ── tcp ──► proxy ◄── a publisher of ours, for a subscriber
 
 Everything that is written is kept, in one directory:
 
@@ -32,9 +32,9 @@ from .auditor import NAME as AUDITOR
 from .auditor import audit
 from .child_process import ChildProcess, proxy_command
 from .core.conformance import CLIENT, TOPIC, UNREACHABLE, Given, Role
-from .core.conformance_evidence import Life, Watched, read_output, watched
+from .core.conformance_evidence import ClientLife, Watched, read_output, watched
 from .core.conformance_verdict import Ended
-from .link import Link, Links
+from .link import TcpLink, TcpLinks
 from .own_ports import OwnPorts
 from .progress import GrowingJournal
 
@@ -47,14 +47,14 @@ PACE_BYTES_PER_S: Final = 20_000  # of the link, so that there is a moment in wh
 PATIENT: Final = RetryPolicy(timeout_s=2.0, retries_max=10)
 SAID_CHARS_MAX: Final = 300
 
-Start = Callable[..., ChildProcess]
+StartProcess = Callable[..., ChildProcess]
 
 
 class HungError(Exception):
     """Nothing has moved for as long as the patience is."""
 
 
-class Stage:
+class ConformanceStage:
     """One case on its way. Everything is done in one thread, and `look` is called all the time."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Stage:
         messages: Sequence[bytes],
         *,
         patience_s: float,
-        start: Start = ChildProcess,
+        start: StartProcess = ChildProcess,
     ) -> None:
         """Start the proxy and open the link; the client does not run yet.
 
@@ -85,7 +85,7 @@ class Stage:
         self._input = directory / "input"
         self._input.write_bytes(b"".join(one + b"\n" for one in messages))
         self._command, self._patience_s, self._begin = command, patience_s, start
-        self.lives: list[Life] = []
+        self.lives: list[ClientLife] = []
         self.ended: list[Ended] = []
         self.resumable = True  # whether exit code 3 means to start it again
         self.is_over = False  # it has ended, and is not started again by itself
@@ -108,11 +108,11 @@ class Stage:
         self.fed = 0
         self.recorder = open_journal(self.evidence / "journals" / "lab.jsonl", "lab")
         self.recorder.begin("lab")
-        self.links = Links()
+        self.links = TcpLinks()
         try:
             self.start_proxy()
             door = self._endpoints[f"{role}s"].rpartition(":")[2]
-            self.link: Link = self.links.open(lambda: ("127.0.0.1", int(door)))
+            self.link: TcpLink = self.links.open(lambda: ("127.0.0.1", int(door)))
             self.calm()
         except BaseException:
             self.close()
@@ -218,7 +218,7 @@ class Stage:
             raise ConfigurationError(
                 f"{command[0]}: cannot be started: {error.strerror}"
             ) from error
-        self.lives.append(Life(self._child.pid, began_ns))
+        self.lives.append(ClientLife(self._child.pid, began_ns))
         self.is_over, self._restart_s = False, None
         self._moved_s = time.monotonic()
         self.note("restart" if len(self.lives) > 1 else "start", CLIENT, f"life {len(self.lives)}")

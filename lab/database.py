@@ -11,7 +11,7 @@ from reliable_pubsub.common.core.errors import ConfigurationError
 
 from .core.scenario import DATABASE
 from .link import Address
-from .member import Member
+from .member import ScenarioMember
 from .postgres_server import PostgresServer
 
 COPY_NAME: Final = "second"
@@ -19,7 +19,7 @@ LOOK_AGAIN_S: Final = 0.05
 COPYING_S_MAX: Final = 60.0
 
 
-class Database(Member):
+class Database(ScenarioMember):
     """A server that is killed and started again; or its copy is promoted, if there is one."""
 
     def __init__(self, directory: Path, *, with_copy: bool) -> None:

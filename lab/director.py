@@ -29,15 +29,15 @@ from .core.scenario import (
     OF_LINKS,
     PROXY,
     After,
+    AllSubscribed,
     At,
-    Event,
     RandomEvents,
     Scenario,
-    Subscribed,
+    ScenarioEvent,
     What,
     When,
 )
-from .member import Member
+from .member import ScenarioMember
 from .processes import Processes
 
 RESUMABLE: Final = 3  # exit code: in doubt, run the same command again
@@ -78,7 +78,7 @@ class Director:
             tell: hears what happens, in words.
         """
         self.phase: Phase = "begin"
-        self.not_happened: list[Event] = []
+        self.not_happened: list[ScenarioEvent] = []
         self.unfinished: dict[str, str] = {}  # by client: why not
         self._scenario = scenario
         self._processes = processes
@@ -112,7 +112,7 @@ class Director:
         self._raise_the_dead(now_s)
         for due in sorted((d for d in self._due if d.at_s <= now_s), key=lambda d: d.at_s):
             self._due.remove(due)
-            self.do(Event(when=AT_ONCE, what=due.what, targets=(due.target,)))
+            self.do(ScenarioEvent(when=AT_ONCE, what=due.what, targets=(due.target,)))
         if self.phase == "events":
             self._events(now_s)
         elif self.phase == "quiet" and self._drained(now_s):
@@ -175,7 +175,7 @@ class Director:
 
     def _has_come(self, when: When, now_s: float) -> bool:
         match when:
-            case Subscribed():
+            case AllSubscribed():
                 return self._zero_s is not None
             case After():
                 return self._processes.members[when.process].count >= when.count
@@ -249,9 +249,9 @@ class Director:
                 target = self._chance.choice(able)
         if self._processes.members[target].runs and all(due.target != target for due in self._due):
             lasts = lasts_s if what in END_OF else None
-            self.do(Event(when=AT_ONCE, what=what, targets=(target,), lasts_s=lasts))
+            self.do(ScenarioEvent(when=AT_ONCE, what=what, targets=(target,), lasts_s=lasts))
 
-    def do(self, event: Event) -> None:
+    def do(self, event: ScenarioEvent) -> None:
         """Do it now, write it down, and note what takes it back."""
         for target in event.targets:
             member = self._processes.members[target]
@@ -271,7 +271,7 @@ class Director:
                 else:
                     self._due.append(Due(now_s + event.restart_s, "restart", target))
 
-    def _done_to(self, member: Member, event: Event) -> str:
+    def _done_to(self, member: ScenarioMember, event: ScenarioEvent) -> str:
         """Do it to one; gives a detail for the journal."""
         match event.what:
             case "kill":
@@ -372,7 +372,7 @@ class Director:
             self._processes.members[client.name].kill()  # nothing is put while the auditor reads
         self.phase = "over"
 
-    def _finish(self, member: Member) -> None:
+    def _finish(self, member: ScenarioMember) -> None:
         client = self._processes.clients[member.name]
         wanted = self._scenario.expect.exit_codes.get(client.name, 0)
         code = member.exit_code

@@ -5,7 +5,7 @@ another one. It knows nothing of ZeroMQ: a cut may fall into the middle of a fra
 network. What is held back is delivered even after the client has closed its side; that is how a
 late copy of an old request reaches the proxy.
 
-    client ── tcp ──► Link ── tcp ──► proxy
+    client ── tcp ──► TcpLink ── tcp ──► proxy
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ class Passed(Struct, frozen=True):
         return Passed(self.frames - before.frames, self.bytes - before.bytes)
 
 
-class Links:
+class TcpLinks:
     """The thread in which all links of a run live."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._links: list[Link] = []
+        self._links: list[TcpLink] = []
         self._thread = threading.Thread(target=self._loop.run_forever, name="links", daemon=True)
         self._thread.start()
 
-    def open(self, target: Callable[[], Address | None]) -> Link:
+    def open(self, target: Callable[[], Address | None]) -> TcpLink:
         """A link to wherever the proxy is; None: nowhere, connections are refused."""
-        link = Link(target, self.call)
+        link = TcpLink(target, self.call)
         self.add(link)
         return link
 
-    def add(self, link: Link) -> None:
+    def add(self, link: TcpLink) -> None:
         """Let a link listen in this thread."""
         self.wait_for(link.listen())
         self._links.append(link)
@@ -77,7 +77,7 @@ class Links:
         self._loop.close()
 
 
-class Link:
+class TcpLink:
     """One link. The methods that change it may be called from any thread."""
 
     def __init__(
@@ -85,7 +85,7 @@ class Link:
         target: Callable[[], Address | None],
         call: Callable[[Callable[[], object]], None],
     ) -> None:
-        """Use `Links.open`."""
+        """Use `TcpLinks.open`."""
         self.state = "ok"  # for people
         self.address: Address = ("127.0.0.1", 0)
         self.is_cut = False
@@ -253,13 +253,13 @@ class Link:
             connection.ended.set()
 
 
-class LinkTo(Link):
+class LinkTo(TcpLink):
     """A link to one endpoint, with a thread of its own."""
 
     def __init__(self, endpoint: str) -> None:
         """Listen; `endpoint` is a TCP endpoint of this machine."""
         address = "127.0.0.1", int(endpoint.rsplit(":", 1)[1])
-        self._links: Links | None = Links()
+        self._links: TcpLinks | None = TcpLinks()
         super().__init__(lambda: address, self._links.call)
         self._links.add(self)
         self.endpoint = f"tcp://127.0.0.1:{self.address[1]}"
@@ -274,7 +274,7 @@ class _Connection:
     """A connection of a client, and the one to the proxy that carries its bytes."""
 
     def __init__(
-        self, link: Link, client: asyncio.StreamWriter, proxy: asyncio.StreamWriter
+        self, link: TcpLink, client: asyncio.StreamWriter, proxy: asyncio.StreamWriter
     ) -> None:
         self._link = link
         self._client = client

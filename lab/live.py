@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from .core.scenario import Scenario
-from .member import Member
+from .member import ScenarioMember
 from .processes import Processes
 from .text_table import text_table
 
@@ -19,7 +19,7 @@ EVENTS_SHOWN: Final = 8
 BAR: Final = 20  # characters
 
 
-class Story:
+class LiveStory:
     """What happened, line by line; on no terminal each line is written as it comes."""
 
     def __init__(self, console: Console, clock: Callable[[], float], *, quiet: bool) -> None:
@@ -58,7 +58,7 @@ def picture(scenario: Scenario, processes: Processes, story: Sequence[str]) -> G
 _STYLES: Final = {"killed": "bold red", "stopped": "yellow", "done": "green", "runs": "cyan"}
 
 
-def state_of(member: Member) -> str:
+def state_of(member: ScenarioMember) -> str:
     """In a word or two."""
     code = member.exit_code
     if code is None:
@@ -67,7 +67,7 @@ def state_of(member: Member) -> str:
     return "killed" if code < 0 else "done" if is_done else f"exit code {code}"
 
 
-def link_of(member: Member) -> str:
+def link_of(member: ScenarioMember) -> str:
     """The state of its links; of the one for pushes only if it is another one."""
     states = [link.state for link in member.links]
     if len(set(states)) > 1:
@@ -75,7 +75,7 @@ def link_of(member: Member) -> str:
     return states[0] if states else ""
 
 
-def _progress(scenario: Scenario, member: Member) -> str:
+def _progress(scenario: Scenario, member: ScenarioMember) -> str:
     planned = scenario.messages_planned(scenario.clients[member.name])
     filled = min(BAR * member.count // max(planned, 1), BAR)
     return f"{'█' * filled}{'·' * (BAR - filled)} {member.count:>5} of {planned}"

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Final
 
 from .child_process import ChildProcess, endpoints_in
-from .core.scenario import Event, Role
-from .link import Address, Link
+from .core.scenario import Role, ScenarioEvent
+from .link import Address, TcpLink
 from .progress import JournalProgress, OutputProgress
 
 GRACE_S: Final = 5.0  # between SIGTERM and SIGKILL
 
 
-class Member:
+class ScenarioMember:
     """One process of the scenario, over all its lives."""
 
     def __init__(self, name: str, role: Role, directory: Path) -> None:
@@ -25,8 +25,8 @@ class Member:
         self.lives = 0
         self.stopped = False  # SIGSTOP
         self.is_over = False  # ended with the scenario, because its plan has no end of its own
-        self.request_links: Sequence[Link] = ()  # to each node above; of a proxy to its database
-        self.push_link: Link | None = None  # of a relay or subscriber: what is pushed to it
+        self.request_links: Sequence[TcpLink] = ()  # to each node above; of a proxy to its database
+        self.push_link: TcpLink | None = None  # of a relay or subscriber: what is pushed to it
         self.doors: dict[str, Address] = {}  # of a node that is ready in this life, by their names
         self.log = directory / "logs" / f"{name}.log"
         self.journal = directory / "journals" / f"{name}.jsonl"
@@ -40,7 +40,7 @@ class Member:
         self._child: ChildProcess | None = None
 
     @property
-    def links(self) -> tuple[Link, ...]:
+    def links(self) -> tuple[TcpLink, ...]:
         """The link for requests first."""
         return (*self.request_links, *((self.push_link,) if self.push_link else ()))
 
@@ -67,7 +67,7 @@ class Member:
                 self.doors[name] = (host, int(port))
         return bool(self.doors)
 
-    def change_links(self, event: Event) -> str:
+    def change_links(self, event: ScenarioEvent) -> str:
         """What breaks a network breaks both links; some events are of one. Gives a detail."""
         match event.what:
             case "cut":
@@ -151,7 +151,7 @@ class Member:
             self._child.end(GRACE_S)
 
 
-def endpoint_of(link: Link) -> str:
+def endpoint_of(link: TcpLink) -> str:
     """Where a link listens."""
     host, port = link.address
     return f"tcp://{host}:{port}"

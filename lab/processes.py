@@ -13,11 +13,11 @@ from typing import Final
 import yaml
 
 from .child_process import ANY_PORT
-from .core.scenario import DATABASE, PROXY, Client, Relay, Role, Scenario
+from .core.scenario import DATABASE, PROXY, Role, Scenario, ScenarioClient, ScenarioRelay
 from .database import Database
 from .disk import SmallDisk
-from .link import Links
-from .member import Member, endpoint_of
+from .link import TcpLinks
+from .member import ScenarioMember, endpoint_of
 from .variants import OPTIONS
 
 FOLDERS: Final = ("plans", "journals", "outputs", "logs", "state", "data")
@@ -40,10 +40,10 @@ class Processes:
             (directory / folder).mkdir(parents=True)
         log = directory / "logs" / "disk.log"
         self.disk = SmallDisk(self.data_dir, log) if scenario.needs_small_disk else None
-        self.links = Links()
+        self.links = TcpLinks()
         self.database: Database | None = None
-        self.proxies = [Member(name, "proxy", directory) for name in scenario.proxies]
-        self.members: dict[str, Member] = {one.name: one for one in self.proxies}
+        self.proxies = [ScenarioMember(name, "proxy", directory) for name in scenario.proxies]
+        self.members: dict[str, ScenarioMember] = {one.name: one for one in self.proxies}
         self._write_plan(PROXY, scenario.proxy)
         if scenario.database is not None:
             self.database = Database(directory, with_copy=scenario.database.copy)
@@ -57,9 +57,9 @@ class Processes:
             self._write_plan(client.name, client.plan)
             self.members[client.name] = self._below(client.through, client.name, client.role)
 
-    def _below(self, through: str, name: str, role: Role) -> Member:
+    def _below(self, through: str, name: str, role: Role) -> ScenarioMember:
         """A process with links to the node above it."""
-        member = Member(name, role, self._directory)
+        member = ScenarioMember(name, role, self._directory)
         requests, nodes = "requests", [self.members[through]]
         if through == PROXY:
             requests, nodes = f"{role.replace('relay', 'subscriber')}s", self.proxies
@@ -69,7 +69,7 @@ class Processes:
         return member
 
     @property
-    def proxy(self) -> Member:
+    def proxy(self) -> ScenarioMember:
         """The one that serves, or did last."""
         return _newest(self.proxies)
 
@@ -78,7 +78,7 @@ class Processes:
         path.write_text(yaml.safe_dump(plan, sort_keys=False, allow_unicode=True), encoding="utf-8")
 
     @property
-    def clients(self) -> Mapping[str, Client]:
+    def clients(self) -> Mapping[str, ScenarioClient]:
         """Publishers and subscribers, as the scenario has them."""
         return self._scenario.clients
 
@@ -109,7 +109,7 @@ class Processes:
             line += ["--output", str(member.output), "--push-via", endpoint_of(member.push_link)]
         return [*line, *OPTIONS.get((fault, member.role), ())]
 
-    def _proxy_options(self, member: Member) -> list[str]:
+    def _proxy_options(self, member: ScenarioMember) -> list[str]:
         options = ["proxy", "-f", str(self._directory / "plans" / f"{PROXY}.yaml")]
         options += ["--journal", str(member.journal)]
         options += ["--publisher-endpoint", ANY_PORT, "--subscriber-endpoint", ANY_PORT]
@@ -120,7 +120,7 @@ class Processes:
         options += ["--ingress-endpoint", ANY_PORT, "--store", self.database.dsn(link.address)]
         return [*options, "--data-dir", str(self.data_dir / member.name)]
 
-    def _relay_options(self, relay: Relay) -> list[str]:
+    def _relay_options(self, relay: ScenarioRelay) -> list[str]:
         member = self.members[relay.name]
         assert member.push_link is not None
         return [
@@ -168,6 +168,6 @@ class Processes:
             self.disk.close()
 
 
-def _newest(nodes: Sequence[Member]) -> Member:
+def _newest(nodes: Sequence[ScenarioMember]) -> ScenarioMember:
     """Of several the one that has become ready last; it may have died since."""
     return max(nodes, key=lambda one: (one.runs and bool(one.doors), one.ready_s))

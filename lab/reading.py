@@ -19,11 +19,11 @@ from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.journal import AnyLine, Begin, Seen, decode_line
 
 from .core.one_run import check_one_folder, check_one_run
-from .core.run import OutputLine, Run
+from .core.run import LabRun, OutputLine
 
 _BEGIN: Final = b'{"type":"begin"'
 
-Advance = Callable[[int], None]  # so many bytes further
+BytesRead = Callable[[int], None]  # so many bytes further
 
 
 class _Written(Struct, frozen=True):
@@ -78,7 +78,7 @@ def journal_files(folder: Path) -> list[Path]:
     return paths
 
 
-def read_run(folder: Path, advance: Advance = lambda size: None) -> Run:
+def read_run(folder: Path, advance: BytesRead = lambda size: None) -> LabRun:
     """Read a run; several files, and several lives of a process, are put in one order of time.
 
     Args:
@@ -101,7 +101,7 @@ def read_run(folder: Path, advance: Advance = lambda size: None) -> Run:
     check_files(folder, found)
     lines.sort(key=lambda line: line.at_ns)  # stable: a file keeps its order
     check_one_run(str(folder), lines)
-    return Run(
+    return LabRun(
         lines=lines,
         outputs={who: outputs.get(name, []) for who, name in owners_of(found).items()},
         torn=found.torn,
@@ -141,7 +141,7 @@ def read_file(
     found: Files,
     *,
     end: int | None = None,
-    advance: Advance = lambda size: None,
+    advance: BytesRead = lambda size: None,
 ) -> Iterator[AnyLine | OutputLine]:
     """Read a file as what its first readable line is; a file of another kind has no lines.
 
@@ -174,7 +174,7 @@ def read_file(
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def _sized(lines: Iterable[bytes], advance: Advance, end: int | None) -> Iterator[bytes]:
+def _sized(lines: Iterable[bytes], advance: BytesRead, end: int | None) -> Iterator[bytes]:
     size = 0
     for line in lines:
         size += len(line)

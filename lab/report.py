@@ -12,7 +12,7 @@ import click
 from reliable_pubsub.common.core.errors import ConfigurationError
 
 from . import report_page
-from .core.run import Run
+from .core.run import LabRun
 from .core.verdict import Verdict
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -22,7 +22,7 @@ LAB_RUN: Final = "Report of a lab run"
 
 
 def report_page_text(
-    run: Run, verdict: Verdict, *, title: str, about: str, eyebrow: str = LAB_RUN
+    run: LabRun, verdict: Verdict, *, title: str, about: str, eyebrow: str = LAB_RUN
 ) -> str:
     """The page, with the style and the script that lie beside this file."""
     assets = files(__package__)
@@ -35,7 +35,13 @@ def report_page_text(
 
 
 def write_report(
-    path: Path, run: Run, verdict: Verdict, *, title: str, about: str = "", eyebrow: str = LAB_RUN
+    path: Path,
+    run: LabRun,
+    verdict: Verdict,
+    *,
+    title: str,
+    about: str = "",
+    eyebrow: str = LAB_RUN,
 ) -> None:
     """Write the page.
 

@@ -15,7 +15,7 @@ from .report_axis import TimeAxis
 from .report_lanes import duration
 from .report_numbers import Numbers, percentile
 from .report_panels import (
-    Column,
+    PanelColumn,
     Scale,
     counting_scale,
     draw_legend,
@@ -74,7 +74,7 @@ def deliveries(counted: Mapping[str, Numbers], begin_ns: int, end_ns: int) -> De
 
 
 def draw_deliveries(
-    column: Column, axis: TimeAxis, found: Deliveries, styles: Mapping[str, str]
+    column: PanelColumn, axis: TimeAxis, found: Deliveries, styles: Mapping[str, str]
 ) -> None:
     """Two panels: latency by percentile, hand-overs a second by subscriber."""
     measured = [value for values in found.latencies_ns.values() for value in values if value]
@@ -103,7 +103,7 @@ def _powers(least_ns: float, most_ns: float) -> Scale:
 
 
 def _draw(
-    column: Column,
+    column: PanelColumn,
     axis: TimeAxis,
     scale: Scale,
     height: float,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from .report_lanes import Mark, MarkKind, Scene
+from .report_lanes import LaneMark, MarkKind, Scene
 
 MARKS_MAX = 4000  # of a page; each is about 200 bytes of it
 SLICES_MIN = 50  # of a lane and a kind, however many there are
@@ -26,7 +26,7 @@ NOUNS: dict[MarkKind, str] = {
 class Drawn(Struct, frozen=True):
     """What a page draws."""
 
-    marks: Sequence[Sequence[Mark]]  # of each lane
+    marks: Sequence[Sequence[LaneMark]]  # of each lane
     sum_max: int  # the most operations that one mark represents
 
 
@@ -35,9 +35,9 @@ def drawn(scene: Scene, marks_max: int = MARKS_MAX) -> Drawn:
 
     A rare kind stays exact beside a frequent one, so that no fault drowns in what went well.
     """
-    kinds: list[dict[MarkKind, list[Mark]]] = []
+    kinds: list[dict[MarkKind, list[LaneMark]]] = []
     for lane in scene.lanes:
-        by_kind: dict[MarkKind, list[Mark]] = defaultdict(list)
+        by_kind: dict[MarkKind, list[LaneMark]] = defaultdict(list)
         for mark in lane.marks:
             by_kind[mark.kind].append(mark)
         kinds.append(by_kind)
@@ -60,7 +60,7 @@ def _share(sizes: Sequence[int], marks_max: int) -> int:
     return max(share, *sizes, SLICES_MIN) if sizes else share
 
 
-def _summed(marks: Sequence[Mark], scene: Scene, share: int) -> Sequence[Mark]:
+def _summed(marks: Sequence[LaneMark], scene: Scene, share: int) -> Sequence[LaneMark]:
     if len(marks) <= share:
         return marks
     size_ns = (scene.end_ns - scene.begin_ns) / share
@@ -69,7 +69,7 @@ def _summed(marks: Sequence[Mark], scene: Scene, share: int) -> Sequence[Mark]:
         counts[min(int((mark.at_ns - scene.begin_ns) / size_ns), share - 1)] += mark.count
     kind = marks[0].kind
     return [
-        Mark(
+        LaneMark(
             scene.begin_ns + round(index * size_ns),
             scene.begin_ns + round((index + 1) * size_ns),
             kind,

@@ -19,8 +19,17 @@ from .report_axis import PLOT_WIDTH, TimeAxis
 from .report_curves import TopicCurves
 from .report_deliveries import Deliveries, draw_deliveries
 from .report_density import Drawn
-from .report_lanes import LINK_FAULTS, Fault, Lane, Life, Mark, MarkKind, Scene, duration
-from .report_panels import LABEL_WIDTH, TOPICS_MAX, Column, draw_topics, styles_of, svg
+from .report_lanes import (
+    LINK_FAULTS,
+    Lane,
+    LaneFault,
+    LaneLife,
+    LaneMark,
+    MarkKind,
+    Scene,
+    duration,
+)
+from .report_panels import LABEL_WIDTH, TOPICS_MAX, PanelColumn, draw_topics, styles_of, svg
 
 LANE_HEIGHT = 50.0
 BAR_Y, BAR_HEIGHT = 14.0, 26.0
@@ -57,7 +66,7 @@ def draw_figure(
 ) -> Element:
     """Both drawings, in the box that scrolls. `first`: the message of the first violation."""
     axis = TimeAxis(scene.begin_ns, scene.end_ns)
-    column = Column(element("g"), element("g"))
+    column = PanelColumn(element("g"), element("g"))
     column.y = AXIS_HEIGHT
     if scene.elsewhere:
         _draw_elsewhere(column, axis, scene.elsewhere)
@@ -116,7 +125,7 @@ def _grid(axis: TimeAxis, stretch: int, height: float) -> Element:
     return grid
 
 
-def _quiet_line(axis: TimeAxis, fault: Fault, height: float) -> Element:
+def _quiet_line(axis: TimeAxis, fault: LaneFault, height: float) -> Element:
     x = axis.x(fault.at_ns)
     return element("line", class_="quiet", x1=x, x2=x, y1=24, y2=height - 24)
 
@@ -144,7 +153,7 @@ def _definitions() -> Element:
     )
 
 
-def _draw_lane(column: Column, axis: TimeAxis, lane: Lane, marks: Sequence[Mark]) -> None:
+def _draw_lane(column: PanelColumn, axis: TimeAxis, lane: Lane, marks: Sequence[LaneMark]) -> None:
     top = column.y
     group = element("g", class_=f"lane {lane.role}", transform=f"translate(0 {number(top)})")
     for life in lane.lives:
@@ -169,7 +178,7 @@ def _draw_lane(column: Column, axis: TimeAxis, lane: Lane, marks: Sequence[Mark]
     column.y += LANE_HEIGHT
 
 
-def _draw_elsewhere(column: Column, axis: TimeAxis, faults: Sequence[Fault]) -> None:
+def _draw_elsewhere(column: PanelColumn, axis: TimeAxis, faults: Sequence[LaneFault]) -> None:
     """A lane for what was done to no process in particular."""
     group = element("g", class_="lane faults", transform=f"translate(0 {number(column.y)})")
     for fault in faults:
@@ -185,7 +194,7 @@ def _draw_elsewhere(column: Column, axis: TimeAxis, faults: Sequence[Fault]) -> 
     column.y += LANE_HEIGHT
 
 
-def _life(axis: TimeAxis, life: Life) -> Element:
+def _life(axis: TimeAxis, life: LaneLife) -> Element:
     x = axis.x(life.begin_ns)
     how = {"": "there at the end", "done": "ended by itself", "killed": "killed"}
     end = how.get(life.ended, f"ended with {life.code}")
@@ -195,7 +204,7 @@ def _life(axis: TimeAxis, life: Life) -> Element:
     return _box(text, x, axis.x(life.end_ns) - x, class_="life", y=BAR_Y, height=BAR_HEIGHT, rx=3)
 
 
-def _period(axis: TimeAxis, fault: Fault) -> Element:
+def _period(axis: TimeAxis, fault: LaneFault) -> Element:
     """A process that is stopped, or has no disk, fills its bar; a link is a strip below it."""
     assert fault.until_ns is not None
     x = axis.x(fault.at_ns)
@@ -209,12 +218,12 @@ def _period(axis: TimeAxis, fault: Fault) -> Element:
     return _box(text, x, width, class_=f"period {fault.what}", y=y, height=height)
 
 
-def _moment(axis: TimeAxis, fault: Fault) -> Element:
+def _moment(axis: TimeAxis, fault: LaneFault) -> Element:
     text = f"{axis.moment(fault.at_ns)}: {_fault_label(fault)} {fault.target} {fault.detail}"
     return _sign("#moment", text, axis.x(fault.at_ns), f"moment {fault.what}")
 
 
-def _death(axis: TimeAxis, lane: Lane, life: Life) -> Element:
+def _death(axis: TimeAxis, lane: Lane, life: LaneLife) -> Element:
     at = axis.moment(life.end_ns)
     if life.ended == "killed":
         return _sign("#kill", f"{at}: {lane.process} was killed", axis.x(life.end_ns), "kill")
@@ -222,7 +231,7 @@ def _death(axis: TimeAxis, lane: Lane, life: Life) -> Element:
     return _sign("#error", text, axis.x(life.end_ns), "error")
 
 
-def _mark(axis: TimeAxis, mark: Mark, most: int) -> Element:
+def _mark(axis: TimeAxis, mark: LaneMark, most: int) -> Element:
     x, text = axis.x(mark.at_ns), f"{axis.moment(mark.at_ns)}: {mark.text}"
     width = axis.x(mark.until_ns) - x
     if mark.count > 1:
@@ -258,7 +267,7 @@ def _sign(href: str, text: str, x: float, class_: str) -> Element:
     return element("use", element("title", text), href=href, x=x, y=MIDDLE_Y, class_=class_)
 
 
-def _fault_label(fault: Fault) -> str:
+def _fault_label(fault: LaneFault) -> str:
     return FAULT_WORDS.get(fault.what, fault.what)
 
 

@@ -35,7 +35,7 @@ DEATHS = frozenset({"kill", "power_loss", "rollback"})  # a rollback begins with
 _SILENT = frozenset({*PERIODS.values(), "restart"})  # a bar ends or begins there
 
 
-class Life(Struct):
+class LaneLife(Struct):
     """One life of a process. It is filled while the lines are read."""
 
     begin_ns: int
@@ -46,7 +46,7 @@ class Life(Struct):
     open_puts: dict[int, tuple[int, Invoke]] = {}  # by call: when it began, what it is now
 
 
-class Mark(Struct, frozen=True):
+class LaneMark(Struct, frozen=True):
     """Something that a process did."""
 
     at_ns: int
@@ -57,7 +57,7 @@ class Mark(Struct, frozen=True):
     messages: tuple[MessageKey, ...] = ()
 
 
-class Fault(Struct, frozen=True):
+class LaneFault(Struct, frozen=True):
     """Something that was done to a process, a link or a disk."""
 
     what: str
@@ -72,9 +72,9 @@ class Lane(Struct):
 
     process: str
     role: str
-    lives: list[Life] = []
-    marks: list[Mark] = []
-    faults: list[Fault] = []
+    lives: list[LaneLife] = []
+    marks: list[LaneMark] = []
+    faults: list[LaneFault] = []
 
     @property
     def kills(self) -> int:
@@ -89,8 +89,8 @@ class Scene(Struct, frozen=True, kw_only=True):
     end_ns: int
     wall_ns: int  # wall clock at the begin; 0: no line says so
     lanes: Sequence[Lane]
-    elsewhere: Sequence[Fault]  # of no process that has a lane
-    faults: Sequence[Fault]  # all
+    elsewhere: Sequence[LaneFault]  # of no process that has a lane
+    faults: Sequence[LaneFault]  # all
 
 
 def scene(lines: Sequence[AnyLine]) -> Scene:
@@ -109,7 +109,7 @@ class _Reader:
     def __init__(self) -> None:
         self._lanes: dict[str, Lane] = {}
         self._open_faults: dict[tuple[str, str], Event] = {}
-        self._faults: list[Fault] = []
+        self._faults: list[LaneFault] = []
         self._wall_ns = 0
 
     def read(self, line: AnyLine) -> None:
@@ -137,13 +137,13 @@ class _Reader:
         elif isinstance(line, StoredLine):
             lane.marks.append(_commit(line))
 
-    def _life(self, lane: Lane, line: AnyLine) -> Life:
+    def _life(self, lane: Lane, line: AnyLine) -> LaneLife:
         """The life a line belongs to: a `begin` or a new process id begins one."""
         if not isinstance(line, Begin):
             for life in reversed(lane.lives):
                 if life.pid == line.pid:
                     return life
-        life = Life(line.at_ns, line.at_ns, line.pid)
+        life = LaneLife(line.at_ns, line.at_ns, line.pid)
         lane.lives.append(life)
         return life
 
@@ -154,7 +154,7 @@ class _Reader:
         if event.what in PERIODS:
             self._open_faults.setdefault((event.what, event.target), event)
         elif event.what not in _SILENT:
-            fault = Fault(event.what, event.target, event.detail, event.at_ns)
+            fault = LaneFault(event.what, event.target, event.detail, event.at_ns)
             self._faults.append(fault)
         if event.what in DEATHS:
             self._close("stop", event.target, event.at_ns)
@@ -166,7 +166,7 @@ class _Reader:
     def _close(self, what: str, target: str, at_ns: int) -> None:
         event = self._open_faults.pop((what, target), None)
         if event is not None:
-            self._faults.append(Fault(what, target, event.detail, event.at_ns, at_ns))
+            self._faults.append(LaneFault(what, target, event.detail, event.at_ns, at_ns))
 
     def scene(self, begin_ns: int, end_ns: int) -> Scene:
         for what, target in list(self._open_faults):
@@ -205,7 +205,7 @@ def _role(line: AnyLine) -> str:
     return "subscriber"
 
 
-def _answer_marks(line: Ok | Failed | Unknown, life: Life) -> Iterable[Mark]:
+def _answer_marks(line: Ok | Failed | Unknown, life: LaneLife) -> Iterable[LaneMark]:
     began_ns = line.at_ns
     if line.op == "put":
         began_ns, invoke = life.open_puts.pop(line.call, (line.at_ns, None))
@@ -216,7 +216,7 @@ def _answer_marks(line: Ok | Failed | Unknown, life: Life) -> Iterable[Mark]:
             text = f"{what}: acknowledged{where} after {duration(line.at_ns - began_ns)}"
             kind: MarkKind = "retried" if line.duplicate else "put"
             text += ", an earlier attempt had stored it" if line.duplicate else ""
-            yield Mark(began_ns, line.at_ns, kind, text, 1, messages)
+            yield LaneMark(began_ns, line.at_ns, kind, text, 1, messages)
             return
     elif isinstance(line, Ok):
         yield from _delivery_marks(line) if line.op == "get" else ()
@@ -225,13 +225,13 @@ def _answer_marks(line: Ok | Failed | Unknown, life: Life) -> Iterable[Mark]:
         what, messages = f"{line.op} of {line.topic}" if line.topic else line.op, ()
     if isinstance(line, Unknown):
         text = f"{what}: outcome unknown ({line.code}) after {duration(line.at_ns - began_ns)}"
-        yield Mark(began_ns, line.at_ns, "unknown", text, 1, messages)
+        yield LaneMark(began_ns, line.at_ns, "unknown", text, 1, messages)
     else:
         lost = f", offsets {line.first} to {line.end - 1} were lost" if line.end else ""
-        yield Mark(line.at_ns, line.at_ns, "failed", f"{what}: {line.code}{lost}", 1, messages)
+        yield LaneMark(line.at_ns, line.at_ns, "failed", f"{what}: {line.code}{lost}", 1, messages)
 
 
-def _delivery_marks(line: Ok) -> Iterable[Mark]:
+def _delivery_marks(line: Ok) -> Iterable[LaneMark]:
     """The messages of one hand-over; those that came before, apart."""
     kinds: dict[MarkKind, list[Seen]] = defaultdict(list)
     for seen in line.messages:
@@ -239,17 +239,17 @@ def _delivery_marks(line: Ok) -> Iterable[Mark]:
     for kind, messages in kinds.items():
         verb = "delivered again" if kind == "redelivery" else "delivered"
         text = f"{_seen_text(line.topic, messages)} {verb}"
-        yield Mark(line.at_ns, line.at_ns, kind, text, 1, _keys(line.topic, messages))
+        yield LaneMark(line.at_ns, line.at_ns, kind, text, 1, _keys(line.topic, messages))
 
 
-def _commit(line: StoredLine) -> Mark:
+def _commit(line: StoredLine) -> LaneMark:
     text = f"{_seen_text(line.topic, line.messages)} durable"
-    return Mark(line.at_ns, line.at_ns, "commit", text, 1, _keys(line.topic, line.messages))
+    return LaneMark(line.at_ns, line.at_ns, "commit", text, 1, _keys(line.topic, line.messages))
 
 
-def _unanswered(began_ns: int, invoke: Invoke, life: Life) -> Mark:
+def _unanswered(began_ns: int, invoke: Invoke, life: LaneLife) -> LaneMark:
     text = f"{_put_text(invoke)}: no answer in this life, outcome unknown"
-    return Mark(began_ns, life.end_ns, "unknown", text, 1, _put_messages(invoke))
+    return LaneMark(began_ns, life.end_ns, "unknown", text, 1, _put_messages(invoke))
 
 
 def _put_text(invoke: Invoke) -> str:

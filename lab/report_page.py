@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from reliable_pubsub.common.core.markup import element, html_text
 
-from .core.run import Run
+from .core.run import LabRun
 from .core.story import in_one_column, tell
 from .core.verdict import MessageKey, RuleVerdict, Verdict
 from .report_curves import topic_curves
@@ -36,7 +36,7 @@ class Dress(Struct, frozen=True):
     eyebrow: str  # above the title
 
 
-def page(run: Run, verdict: Verdict, *, title: str, about: str, dress: Dress) -> str:
+def page(run: LabRun, verdict: Verdict, *, title: str, about: str, dress: Dress) -> str:
     """The whole page.
 
     Args:
@@ -128,7 +128,7 @@ def _tiles(seen: Scene, counted: Mapping[str, Numbers]) -> Element:
     )
 
 
-def _first_violation(run: Run, verdict: Verdict) -> Sequence[Element]:
+def _first_violation(run: LabRun, verdict: Verdict) -> Sequence[Element]:
     first = verdict.first
     if first is None:
         return []
@@ -143,7 +143,7 @@ def _first_violation(run: Run, verdict: Verdict) -> Sequence[Element]:
     ]
 
 
-def _story(run: Run, message: MessageKey | None) -> Sequence[Element]:
+def _story(run: LabRun, message: MessageKey | None) -> Sequence[Element]:
     """What became of a message, one line an event, across processes."""
     if message is None:
         return []
@@ -154,7 +154,9 @@ def _story(run: Run, message: MessageKey | None) -> Sequence[Element]:
     ]
 
 
-def _timeline(run: Run, verdict: Verdict, seen: Scene, counted: Mapping[str, Numbers]) -> Element:
+def _timeline(
+    run: LabRun, verdict: Verdict, seen: Scene, counted: Mapping[str, Numbers]
+) -> Element:
     marks = drawn(seen)
     topics = topic_curves(run.lines)
     first = verdict.first.message if verdict.first else None
@@ -262,7 +264,7 @@ def _violations(rule: RuleVerdict) -> Sequence[Element]:
     return [element("ul", *items, class_="violations")]
 
 
-def _notes(run: Run, verdict: Verdict) -> Sequence[Element]:
+def _notes(run: LabRun, verdict: Verdict) -> Sequence[Element]:
     notes = list(verdict.warnings)
     notes += [f"{file}: {_count(lines, 'line')} cannot be read" for file, lines in run.torn.items()]
     if not notes:

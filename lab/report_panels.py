@@ -21,7 +21,7 @@ LEGEND_LINE_HEIGHT = 15.0
 STYLES = 6  # of curves; after that they begin again
 
 
-class Column(Struct):
+class PanelColumn(Struct):
     """What is drawn so far, from the top down."""
 
     names: Element
@@ -75,7 +75,7 @@ def styles_of(subscribers: Iterable[str]) -> dict[str, str]:
 
 
 def draw_topics(
-    column: Column, axis: TimeAxis, topics: Sequence[TopicCurves], styles: Mapping[str, str]
+    column: PanelColumn, axis: TimeAxis, topics: Sequence[TopicCurves], styles: Mapping[str, str]
 ) -> None:
     """Two panels for each of the busiest topics."""
     topics = topics[:TOPICS_MAX]
@@ -102,7 +102,7 @@ def height_with_legend(height: float, curves_count: int) -> float:
     return max(height, (curves_count + 2) * LEGEND_LINE_HEIGHT)
 
 
-def draw_legend(column: Column, entries: Sequence[tuple[str, str]]) -> None:
+def draw_legend(column: PanelColumn, entries: Sequence[tuple[str, str]]) -> None:
     """Label and style of each curve, beside the panel that comes next."""
     y = column.y + 22
     for label, style in entries:
@@ -112,7 +112,7 @@ def draw_legend(column: Column, entries: Sequence[tuple[str, str]]) -> None:
 
 
 def _panel(
-    column: Column,
+    column: PanelColumn,
     axis: TimeAxis,
     curves: Mapping[str, Points],
     value_max: int,
@@ -131,7 +131,7 @@ def _panel(
     column.plot.append(group)
 
 
-def draw_levels(column: Column, scale: Scale, height: float) -> Callable[[float], float]:
+def draw_levels(column: PanelColumn, scale: Scale, height: float) -> Callable[[float], float]:
     """The lines of a panel and their labels; gives where a value lies."""
     bottom = column.y + height
     for value, label in scale.ticks:

@@ -26,7 +26,7 @@ from .core.checker import check
 from .core.scenario import Scenario
 from .core.story import story_of
 from .director import Director
-from .live import Story, live, picture
+from .live import LiveStory, live, picture
 from .processes import BACKUPS, FOLDERS, Processes
 from .reading import read_run
 from .report import report_option, write_report
@@ -80,7 +80,7 @@ def perform(
     Returns:
         What was not as the scenario expects, one sentence each.
     """
-    story = Story(console, time.monotonic, quiet=quiet)
+    story = LiveStory(console, time.monotonic, quiet=quiet)
     processes = Processes(scenario, directory)
     recorder = open_journal(directory / "journals" / "lab.jsonl", "lab")
     try:

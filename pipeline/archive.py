@@ -28,7 +28,7 @@ from reliable_pubsub.common.core.errors import (
     StorageFailedError,
 )
 
-from .archive_files import LOG, Location, Place, place_of
+from .archive_files import LOG, ArchivePlace, Location, place_of
 from .core.columns import TABLE_SCHEMA
 from .core.manifest import (
     PARTITIONS,
@@ -49,7 +49,7 @@ Logs = Collection[tuple[str, str]]  # topic and log id
 Ends = Mapping[tuple[str, str], int]  # the end offset of each
 
 
-def open_table(place: Place) -> DeltaTable:
+def open_table(place: ArchivePlace) -> DeltaTable:
     """The table of an archive, as it is now.
 
     Raises:
@@ -73,7 +73,7 @@ def open_table(place: Place) -> DeltaTable:
 
 
 @contextmanager
-def _asked(place: Place) -> Iterator[None]:
+def _asked(place: ArchivePlace) -> Iterator[None]:
     """Raise what `deltalake` cannot read as an error of ours; its decisions as they are."""
     try:
         yield
@@ -83,7 +83,7 @@ def _asked(place: Place) -> Iterator[None]:
         raise place.failure(error) from error
 
 
-def _of_the_old_form(place: Place) -> str:
+def _of_the_old_form(place: ArchivePlace) -> str:
     if "_generations" not in place.entries():
         return ""
     return (
@@ -103,7 +103,7 @@ def read_manifests(folder: Location) -> list[Manifest]:
     return _manifests(open_table(place), place)
 
 
-def _manifests(table: DeltaTable, place: Place) -> list[Manifest]:
+def _manifests(table: DeltaTable, place: ArchivePlace) -> list[Manifest]:
     rows = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     try:
         found = in_order(map(from_log, rows))
@@ -122,7 +122,7 @@ def _manifests(table: DeltaTable, place: Place) -> list[Manifest]:
     return found
 
 
-def path_of(manifest: Manifest, place: Place) -> str:
+def path_of(manifest: Manifest, place: ArchivePlace) -> str:
     """Where a file is."""
     return f"{place.address}/{unquote(manifest.path)}"
 
@@ -234,7 +234,7 @@ class Archive:
 # What others see; each happens whole or not at all.
 
 
-def make_table(place: Place) -> None:
+def make_table(place: ArchivePlace) -> None:
     """An archive without messages; another process may make it at the same moment."""
     try:
         with _asked(place):

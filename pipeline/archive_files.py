@@ -32,7 +32,7 @@ Location = str | os.PathLike[str]  # of an archive, as `core.places.check_archiv
 REQUEST_BYTES: Final = 8 * MIB  # of an object that is read or written from end to end
 
 
-class Place(Protocol):
+class ArchivePlace(Protocol):
     """Where an archive is. Paths of its files are below it."""
 
     name: str  # as it was given
@@ -80,7 +80,7 @@ class Place(Protocol):
         """What it means that `deltalake` cannot read the log."""
 
 
-def place_of(archive: Location) -> Place:
+def place_of(archive: Location) -> ArchivePlace:
     """The place of an archive."""
     text = os.fspath(archive)
     return Objects(text) if is_in_objects(text) else Folder(Path(text))

@@ -18,7 +18,7 @@ from msgspec import Struct
 from reliable_pubsub.common.core.errors import DamagedError
 from reliable_pubsub.common.core.retry import RetryPolicy
 
-from .archive_files import Place, digest_of, open_file, place_of
+from .archive_files import ArchivePlace, digest_of, open_file, place_of
 from .core.columns import ARCHIVE_SCHEMA, ROWS_MAX, TABLE_SCHEMA
 from .core.manifest import SUFFIX, Manifest, folder_name
 from .core.planning import MessageRange
@@ -87,7 +87,7 @@ def merge_files(work: MergeFiles) -> Manifest:
 
 
 def write_files(
-    place: Place, topic: str, log: str, batches: Iterator[pa.RecordBatch]
+    place: ArchivePlace, topic: str, log: str, batches: Iterator[pa.RecordBatch]
 ) -> list[Manifest]:
     """Write messages in the columns of `ARCHIVE_SCHEMA`, by offset: a file for each day."""
     place.check_seen()
@@ -107,7 +107,7 @@ def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 
 def _write_file(
-    place: Place, topic: str, log: str, day: str, batches: Iterator[pa.RecordBatch]
+    place: ArchivePlace, topic: str, log: str, day: str, batches: Iterator[pa.RecordBatch]
 ) -> Manifest:
     """A file of this attempt alone: of two that Spark makes, one may be thought dead and write.
 

@@ -24,7 +24,7 @@ from reliable_pubsub.common.core.wording import did_you_mean
 from reliable_pubsub.common.progress import progress_bar
 from reliable_pubsub.lab.__main__ import EXIT_CODES, VIOLATED
 from reliable_pubsub.lab.core.checker import check
-from reliable_pubsub.lab.core.run import Run
+from reliable_pubsub.lab.core.run import LabRun
 from reliable_pubsub.lab.core.story import Story, story_of
 from reliable_pubsub.lab.core.verdict import Verdict
 from reliable_pubsub.lab.reading import read_run, without_collection
@@ -115,7 +115,7 @@ def judge_log(
     now: Mapping[str, Whereabouts],
     files: Sequence[ArchivedFile],
     advance: Callable[[int, str], None] = lambda messages, what: None,
-) -> tuple[Run, Verdict]:
+) -> tuple[LabRun, Verdict]:
     """The verdict over a log alone, made by Spark; and a run with the messages that it names.
 
     Args:
@@ -290,7 +290,7 @@ class Audited(Struct, frozen=True, kw_only=True):
     verdict: Verdict
     story: Story | None
     torn: Mapping[str, int]
-    run: Run  # of a page; without one, the messages of violations
+    run: LabRun  # of a page; without one, the messages of violations
 
 
 class Sources(Struct, frozen=True):
@@ -313,7 +313,7 @@ class Sources(Struct, frozen=True):
             self.has_page or not (has_log or spark != SparkWish())
         )
         # Journals first: what they tell must be in a log that is read later.
-        run = read_run(self.journal) if self.journal and is_here else Run(lines=[], outputs={})
+        run = read_run(self.journal) if self.journal and is_here else LabRun(lines=[], outputs={})
         if is_here and not has_log:
             return _judged_here(run)
         work = journal_work(self.journal) if self.journal and not is_here else []
@@ -346,12 +346,12 @@ class Sources(Struct, frozen=True):
         return Audited(verdict=verdict, story=story, torn=journals.files.torn, run=run)
 
 
-def _judged_here(run: Run) -> Audited:
+def _judged_here(run: LabRun) -> Audited:
     with without_collection():
         return _of(run, check(run))
 
 
-def _of(run: Run, verdict: Verdict) -> Audited:
+def _of(run: LabRun, verdict: Verdict) -> Audited:
     return Audited(verdict=verdict, story=story_of(run, verdict), torn=run.torn, run=run)
 
 

@@ -24,9 +24,9 @@ from .core.evidence import Whereabouts
 from .core.options import SourceOptions
 from .journal_tasks import (
     NO_PART,
+    AuditedFile,
     Cut,
     Evidence,
-    JournalFile,
     Number,
     judged,
     read_verdict,
@@ -38,26 +38,26 @@ from .tasks import SparkTasks, Tasks
 class Surveyed(Struct, kw_only=True):
     """Journals, as far as an audit has to know them before a log is read."""
 
-    work: Sequence[JournalFile]
+    work: Sequence[AuditedFile]
     files: Files
     sketches: Sequence[Sketch]
     shared: Sequence[tuple[Number, AnyLine]]
     owners: Mapping[int, str]  # by the place of an output in the work: its subscriber
 
 
-def journal_work(folder: Path) -> list[JournalFile]:
+def journal_work(folder: Path) -> list[AuditedFile]:
     """The files of a folder, as long as they are now.
 
     Raises:
         ConfigurationError: there is no such directory, or nothing in it.
     """
     return [
-        JournalFile(str(path.absolute()), path.relative_to(folder).as_posix(), path.stat().st_size)
+        AuditedFile(str(path.absolute()), path.relative_to(folder).as_posix(), path.stat().st_size)
         for path in journal_files(folder)
     ]
 
 
-def survey(tasks: Tasks, folder: Path, work: Sequence[JournalFile]) -> Surveyed:
+def survey(tasks: Tasks, folder: Path, work: Sequence[AuditedFile]) -> Surveyed:
     """See in tasks what the journals of a folder are.
 
     Raises:

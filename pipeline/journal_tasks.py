@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from reliable_pubsub.common.core.journal import AnyLine
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.parts import Sketch, says_which_run, topic_of
-from reliable_pubsub.lab.core.run import OutputLine, Run
+from reliable_pubsub.lab.core.run import LabRun, OutputLine
 from reliable_pubsub.lab.core.story import Story, story_of
 from reliable_pubsub.lab.core.verdict import Verdict
 from reliable_pubsub.lab.reading import Files, read_file, without_collection
@@ -35,7 +35,7 @@ JUDGED: Final = "verdict binary"
 Number = tuple[int, int]  # which file, which line of it: the order of lines of one time
 
 
-class JournalFile(Struct, frozen=True):
+class AuditedFile(Struct, frozen=True):
     """A file that may hold a journal or an output."""
 
     path: str
@@ -52,7 +52,7 @@ class SeenFile(Struct, frozen=True, kw_only=True):
     files: Files
 
 
-def survey_file(work: JournalFile) -> SeenFile:
+def survey_file(work: AuditedFile) -> SeenFile:
     """In a task: see what a file is.
 
     Raises:
@@ -81,21 +81,21 @@ def survey_file(work: JournalFile) -> SeenFile:
 class Cut(Struct, frozen=True, kw_only=True):
     """A run as its parts are judged."""
 
-    work: Sequence[JournalFile | ArchivedFile | SightRange]
+    work: Sequence[AuditedFile | ArchivedFile | SightRange]
     parts: Mapping[str, int]  # by topic
     shared: Sequence[tuple[Number, AnyLine]]
     owners: Mapping[int, str]  # outputs: the subscriber, by the place of the file in the work
     now: Mapping[str, Whereabouts]
     pid: int | None  # of the auditor; None: no log was read
 
-    def run(self, part: int, evidence: Evidence) -> Run:
+    def run(self, part: int, evidence: Evidence) -> LabRun:
         """The lines of a part, and the log of its topics."""
         lines = sorted([*self.shared, *evidence.lines], key=lambda one: (one[1].at_ns, one[0]))
         outputs: dict[str, list[OutputLine]] = {who: [] for who in self.owners.values()}
         for (file, _), line in sorted(evidence.outputs, key=lambda one: one[0]):
             if file in self.owners:
                 outputs[self.owners[file]].append(line)
-        run = Run(lines=[line for _, line in lines], outputs=outputs)
+        run = LabRun(lines=[line for _, line in lines], outputs=outputs)
         if self.pid is None:
             return run
         now = {topic: one for topic, one in self.now.items() if self.parts[topic] == part}
@@ -178,7 +178,7 @@ def _rows(cut: Cut, place: int) -> Iterator[pa.RecordBatch]:
             yield _row(part, place, "lines", [])
         return
     match cut.work[place]:
-        case JournalFile() as file:
+        case AuditedFile() as file:
             yield from _rows_of(cut, place, file)
         case ArchivedFile() as file:
             sighting = sight_file(file)
@@ -188,7 +188,7 @@ def _rows(cut: Cut, place: int) -> Iterator[pa.RecordBatch]:
             yield _row(cut.parts[sighting.topic], place, "live", sighting)
 
 
-def _rows_of(cut: Cut, place: int, work: JournalFile) -> Iterator[pa.RecordBatch]:
+def _rows_of(cut: Cut, place: int, work: AuditedFile) -> Iterator[pa.RecordBatch]:
     held: dict[int, list[tuple[int, AnyLine | OutputLine]]] = {}
     sizes: dict[int, int] = {}
     kind = "lines"

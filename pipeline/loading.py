@@ -32,7 +32,7 @@ from .job import (
     spark_tasks,
     subscriber_endpoint_option,
 )
-from .numbered import Outcome, batches_of, numbered_publisher, put_numbered
+from .numbered import SourceOutcome, batches_of, numbered_publisher, put_numbered
 from .proxy_topics import status_of
 from .records import FORMATS, Columns, Format, about, format_of, places_of, records_of
 
@@ -64,7 +64,7 @@ def publisher_of(name: str, part: int | None = None) -> str:
     return names.client_id(f"load.{sha256(name.encode()).hexdigest()[:24]}{suffix}")
 
 
-def load_file(work: LoadFile) -> Outcome:
+def load_file(work: LoadFile) -> SourceOutcome:
     """In a task: put what of a file is not stored yet.
 
     Raises:
@@ -258,7 +258,7 @@ def hold(work: Sequence[LoadFile], subscriber: str) -> None:
             cursor.tell(one.topic)
 
 
-def check_held(one: LoadFile, outcomes: Sequence[Outcome]) -> None:
+def check_held(one: LoadFile, outcomes: Sequence[SourceOutcome]) -> None:
     """See that what was put is there.
 
     Raises:

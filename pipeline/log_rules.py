@@ -20,7 +20,7 @@ from reliable_pubsub.common.core.journal import Seen
 from .archive_tasks import ArchivedFile
 from .audit_tasks import rows_of_files
 from .core.evidence import Extent, Whereabouts
-from .core.log_verdict import Fault, FaultKind, TopicSight
+from .core.log_verdict import FaultKind, LogFault, TopicSight
 from .core.options import Positions, SourceOptions
 from .core.places import is_in_objects
 from .data_source import FORMAT, ReliablePubSubSource
@@ -95,7 +95,7 @@ def _seen(messages: DataFrame, source: int) -> DataFrame:
 
 def look_at(
     tasks: SparkTasks, rows: DataFrame, extents: Mapping[str, Extent], *, stretch: int = STRETCH
-) -> tuple[list[TopicSight], list[Fault]]:
+) -> tuple[list[TopicSight], list[LogFault]]:
     """Look at all messages of some logs.
 
     Args:
@@ -202,7 +202,7 @@ def _before(rows: DataFrame, by: Sequence[str], maxima: Mapping[str, Column]) ->
 def _faults(
     rows: DataFrame, found: Mapping[FaultKind, tuple[str, str]], *, other: str = "NULL"
 ) -> DataFrame:
-    """As `Fault` has them.
+    """As `LogFault` has them.
 
     Args:
         found: by kind, the condition and the number.
@@ -272,10 +272,10 @@ def _sight(row: Row) -> TopicSight:
     return TopicSight(**found, last=last, news=news)
 
 
-def _fault(row: Row) -> Fault:
+def _fault(row: Row) -> LogFault:
     seen = _message(row.here)
     assert seen is not None
-    return Fault(row.kind, row.topic, seen, row.number, _message(row.other))
+    return LogFault(row.kind, row.topic, seen, row.number, _message(row.other))
 
 
 def _message(found: Any) -> Seen | None:

@@ -27,7 +27,7 @@ BATCH_BYTES: Final = 256 * KIB
 RECORD_BYTES: Final = 32  # about what a record needs besides its content
 
 
-class Record(Struct, frozen=True):
+class SourceRecord(Struct, frozen=True):
     """What becomes a message."""
 
     value: bytes
@@ -47,7 +47,7 @@ class Record(Struct, frozen=True):
         return self.content_bytes + RECORD_BYTES
 
 
-class Outcome(Struct, frozen=True):
+class SourceOutcome(Struct, frozen=True):
     """The outcome for a source of records."""
 
     source: str
@@ -75,7 +75,7 @@ def put_numbered(
     *,
     source: str,
     before_put: Callable[[int], None] = lambda count: None,
-) -> Outcome:
+) -> SourceOutcome:
     """Put what is not stored yet.
 
     Args:
@@ -104,7 +104,7 @@ def put_numbered(
         count += len(left.payloads)
     if done and last is None:
         check_last(publisher, reader, topic, done, None, source)
-    return Outcome(source, done, count, first)
+    return SourceOutcome(source, done, count, first)
 
 
 def check_last(
@@ -112,7 +112,7 @@ def check_last(
     reader: LogReader,
     topic: str,
     done: int,
-    last: Record | None,
+    last: SourceRecord | None,
     source: str,
 ) -> None:
     """Compare the last record that was put with the message that is stored of it."""
@@ -134,9 +134,9 @@ def check_last(
         )
 
 
-def record_at(batch: Batch, place: int) -> Record:
+def record_at(batch: Batch, place: int) -> SourceRecord:
     """One record of a batch."""
-    return Record(
+    return SourceRecord(
         batch.payloads[place],
         batch.keys[place] if batch.keys else None,
         batch.headers[place] if batch.headers else None,
@@ -156,9 +156,9 @@ def part_of(batch: Batch, first: int, end: int) -> Batch:
     )
 
 
-def batches_of(records: Iterable[Record]) -> Iterator[Batch]:
+def batches_of(records: Iterable[SourceRecord]) -> Iterator[Batch]:
     """Batches of records that come one by one."""
-    batch: list[Record] = []
+    batch: list[SourceRecord] = []
     size = 0
     for record in records:
         if batch and (len(batch) >= BATCH_RECORDS or size + record.bytes > BATCH_BYTES):
@@ -170,7 +170,7 @@ def batches_of(records: Iterable[Record]) -> Iterator[Batch]:
         yield _columns(batch)
 
 
-def _columns(records: list[Record]) -> Batch:
+def _columns(records: list[SourceRecord]) -> Batch:
     return Batch(
         [one.value for one in records],
         column([one.key for one in records]),

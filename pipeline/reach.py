@@ -22,7 +22,7 @@ _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _NETWORK: Final = Path("/proc/self/ns/net")  # a container has its own loopback
 
 
-class Look(Struct, frozen=True):
+class EndpointCheck(Struct, frozen=True):
     """See whether this endpoint is reached from where you are."""
 
     endpoint: str
@@ -36,7 +36,7 @@ def machine() -> str:
     return platform.node()
 
 
-def look(wish: Look) -> bool:
+def look(wish: EndpointCheck) -> bool:
     """In a task: see whether something listens.
 
     Raises:
@@ -68,11 +68,11 @@ def _connect(endpoint: str, host: str) -> None:
     socket.create_connection((host, port), PATIENCE_S).close()
 
 
-def looks(endpoints: Iterable[str]) -> list[Look]:
+def looks(endpoints: Iterable[str]) -> list[EndpointCheck]:
     """What tasks of a job are to look at: the endpoints that are of this machine only."""
     here = machine()
     return [
-        Look(one, here)
+        EndpointCheck(one, here)
         for one in dict.fromkeys(endpoints)
         if (host := host_of(one, bind=False)) is not None and is_local(host)
     ]

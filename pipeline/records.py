@@ -17,7 +17,7 @@ from msgspec import Struct
 from reliable_pubsub.common.core.errors import ConfigurationError
 
 from .core.columns import ROWS_MAX
-from .numbered import Record
+from .numbered import SourceRecord
 
 Format = Literal["csv", "jsonl", "parquet", "text"]
 FORMATS: Final[tuple[Format, ...]] = ("csv", "jsonl", "parquet", "text")
@@ -53,7 +53,7 @@ def format_of(path: Path) -> Format:
 
 def records_of(
     path: Path, form: Format, columns: Columns, first: int = 0, at: int = 0
-) -> Iterator[Record]:
+) -> Iterator[SourceRecord]:
     """The records of a file.
 
     Args:
@@ -146,11 +146,11 @@ def about(path: Path, form: Format, columns: Columns) -> tuple[float, float]:
     return count, count * sum(some) / SAMPLE_ROWS
 
 
-def _record(row: Row, columns: Columns) -> Record:
+def _record(row: Row, columns: Columns) -> SourceRecord:
     whole = msgspec.json.encode(row) if not columns.value else _bytes(row[columns.value])
     key = row[columns.key] if columns.key else None
     headers = {n: _bytes(row[n]).decode() for n in columns.headers if row[n] is not None}
-    return Record(whole or b"", None if key is None else _bytes(key), headers or None)
+    return SourceRecord(whole or b"", None if key is None else _bytes(key), headers or None)
 
 
 def _bytes(value: Any) -> bytes:
@@ -160,13 +160,13 @@ def _bytes(value: Any) -> bytes:
     return value.encode() if isinstance(value, str) else msgspec.json.encode(value)
 
 
-def _lines(path: Path, columns: Columns, first: int, at: int) -> Iterator[Record]:
+def _lines(path: Path, columns: Columns, first: int, at: int) -> Iterator[SourceRecord]:
     if columns.names:
         raise ConfigurationError(f"{path}: is read as text, which has no columns; see --format")
     with path.open("rb") as file:
         file.seek(at)
         for line in islice(file, 0 if at else first, None):
-            yield Record(line.rstrip(b"\r\n"))
+            yield SourceRecord(line.rstrip(b"\r\n"))
 
 
 def _csv_rows(path: Path, first: int, at: int) -> Iterator[Row]:

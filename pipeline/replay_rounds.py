@@ -17,7 +17,7 @@ from reliable_pubsub.common.core.transaction_messages import Part
 from reliable_pubsub.publisher.writer import TransactionWriter
 
 from .archive_tasks import seal_holds
-from .numbered import Outcome
+from .numbered import SourceOutcome
 from .replay_tasks import ReplayTopic, StagedPart, StagePart, stage_part, stored_of
 from .tasks import Tasks
 
@@ -84,14 +84,14 @@ class TopicRounds:
         return self.done - before
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> SourceOutcome:
         """Its outcome."""
-        return Outcome(self.work.source, self.before, self.done - self.before)
+        return SourceOutcome(self.work.source, self.before, self.done - self.before)
 
 
 def replay_side_by_side(
     work: Sequence[ReplayTopic], tasks: Tasks, on_put: Callable[[int, str], None]
-) -> list[Outcome]:
+) -> list[SourceOutcome]:
     """Put what is not stored yet of several topics, round by round.
 
     Args:

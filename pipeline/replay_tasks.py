@@ -30,7 +30,7 @@ from .core.planning import MessageRange
 from .job import Access
 from .numbered import (
     BATCH_RECORDS,
-    Outcome,
+    SourceOutcome,
     check_last,
     cut_again,
     numbered_publisher,
@@ -142,7 +142,7 @@ def _batch(rows: pa.RecordBatch) -> Batch:
     return Batch(rows.column("value").to_pylist(), keys, named, times_ns)
 
 
-class Pace:
+class RateLimiter:
     """So many messages a second, at most."""
 
     def __init__(
@@ -178,7 +178,7 @@ def _opened(one: ReplayTopic) -> Iterator[tuple[LogReader, Publisher]]:
         yield reader, publisher
 
 
-def replay_topic(work: ReplayTopic, on_put: Callable[[int], None] = unheard) -> Outcome:
+def replay_topic(work: ReplayTopic, on_put: Callable[[int], None] = unheard) -> SourceOutcome:
     """In a task: put what of a range is not stored yet.
 
     Args:
@@ -187,7 +187,7 @@ def replay_topic(work: ReplayTopic, on_put: Callable[[int], None] = unheard) -> 
     Raises:
         As `ReplayTopic.batches` and `put_numbered`.
     """
-    pace = Pace(work.rate, now_s=time.monotonic, sleep=time.sleep)
+    pace = RateLimiter(work.rate, now_s=time.monotonic, sleep=time.sleep)
 
     def before_put(count: int) -> None:
         pace.wait(count)

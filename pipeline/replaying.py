@@ -33,7 +33,7 @@ from .job import (
     subscriber_endpoint_option,
     topics_wanted,
 )
-from .numbered import Outcome
+from .numbered import SourceOutcome
 from .replay_rounds import replay_side_by_side
 from .replay_tasks import ReplayTopic, archived_past, replay_topic
 
@@ -208,7 +208,7 @@ def replay_client(
 
 def _replayed(
     work: Sequence[ReplayTopic], spark: SparkWish, *, parallel: bool, quiet: bool
-) -> list[Outcome]:
+) -> list[SourceOutcome]:
     """Here, if it is one topic and no Spark is named; else in tasks, of a topic or a range each."""
     if not parallel and len(work) == 1 and spark == SparkWish():
         (one,) = work

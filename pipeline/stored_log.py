@@ -19,7 +19,7 @@ from reliable_pubsub.common.core.limits import BODY_BYTES_MAX
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.wire import decode_batch
 from reliable_pubsub.proxy.log_reader import StoreReader
-from reliable_pubsub.proxy.stored_state import FILE_NAME, Connection, open_reader, reading
+from reliable_pubsub.proxy.stored_state import FILE_NAME, SqlConnection, open_reader, reading
 from reliable_pubsub.subscriber.core.direct_followers import StoredBatch
 from reliable_pubsub.subscriber.reader import LogReader
 
@@ -45,7 +45,7 @@ def nearest_log(endpoint: str, retry: RetryPolicy, store: str) -> Iterator[Reads
             yield StoredLog(connection, proxy)
 
 
-def _opened(store: str) -> Connection | None:
+def _opened(store: str) -> SqlConnection | None:
     """A connection that only reads; None: there is no such store on this machine."""
     try:
         if is_database(store):
@@ -62,7 +62,7 @@ def _opened(store: str) -> Connection | None:
 class StoredLog:
     """Reads from a store what it has, and the rest from the proxy."""
 
-    def __init__(self, connection: Connection, proxy: ReadsLog) -> None:
+    def __init__(self, connection: SqlConnection, proxy: ReadsLog) -> None:
         """Use an open connection, which only this may use."""
         self._connection = connection
         self._proxy = proxy

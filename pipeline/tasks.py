@@ -22,7 +22,7 @@ from pyspark.sql.functions import udf
 from reliable_pubsub.common.command_line import complain
 from reliable_pubsub.common.core.errors import PubSubError
 
-from .core.cores import Advance, CoreWait
+from .core.cores import CoreWait, JobProgress
 from .core.spark_failure import NOT_STARTED, SparkGoneError, error_of, failure_of
 from .core.spark_settings import runs_here
 from .reading import leave_out_of_collections
@@ -163,7 +163,7 @@ class SparkTasks:
         told = 0
         while thread.is_alive():
             thread.join(LOOK_S)
-            advance = self._jobs.advance() if thread.is_alive() else Advance(0, count)
+            advance = self._jobs.advance() if thread.is_alive() else JobProgress(0, count)
             sentence = wait.look(time.monotonic(), advance)
             if sentence and not answered.done():
                 complain(sentence)
@@ -195,7 +195,7 @@ class _Jobs(Protocol):
     def collect(self, attempt: Callable[[int], bytes], count: int) -> list[bytes]:
         """Give attempt(0) to attempt(count - 1), each made by a task."""
 
-    def advance(self) -> Advance:
+    def advance(self) -> JobProgress:
         """How far that is; asked by another thread."""
 
     def cores(self) -> int:
@@ -222,7 +222,7 @@ class _ClassicJobs:
         numbers = self._context.parallelize(range(count), count)
         return [bytes(one) for one in numbers.map(attempt).collect()]
 
-    def advance(self) -> Advance:
+    def advance(self) -> JobProgress:
         tracker = self._context.statusTracker()
         running = done = 0
         is_planned = False
@@ -234,7 +234,7 @@ class _ClassicJobs:
                 if tasks:
                     running += tasks.numActiveTasks
                     done += tasks.numCompletedTasks
-        return Advance(running, done, is_planned)
+        return JobProgress(running, done, is_planned)
 
     def cores(self) -> int:
         return int(self._context.defaultParallelism)
@@ -251,10 +251,10 @@ class _ConnectJobs:
 
     def _hear(self, stages: Any, inflight_tasks: int, **more: Any) -> None:
         finished = sum(one.num_completed_tasks for one in stages or ())
-        self._advance = Advance(int(inflight_tasks), finished, is_planned=bool(stages))
+        self._advance = JobProgress(int(inflight_tasks), finished, is_planned=bool(stages))
 
     def begin(self) -> None:
-        self._advance = Advance(is_planned=False)  # of a stream nothing is ever heard
+        self._advance = JobProgress(is_planned=False)  # of a stream nothing is ever heard
 
     def collect(self, attempt: Callable[[int], bytes], count: int) -> list[bytes]:
         numbers = self._spark.range(0, count, 1, count)
@@ -263,7 +263,7 @@ class _ConnectJobs:
         ).collect()
         return [bytes(row.answer) for row in sorted(rows, key=lambda row: int(row.id))]
 
-    def advance(self) -> Advance:
+    def advance(self) -> JobProgress:
         return self._advance
 
     def cores(self) -> int:

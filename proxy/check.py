@@ -21,7 +21,7 @@ from .core.rows import place_of, row_crc
 from .core.schema import KNOWN_ENDS
 from .core.stored import StoredSegment
 from .core.topic_log import Segment, add_to_segments
-from .stored_state import FILE_NAME, Connection, reading
+from .stored_state import FILE_NAME, SqlConnection, reading
 
 _SMALL_TABLES = {
     "meta": "name, value",
@@ -62,7 +62,7 @@ class BadRange(Struct, frozen=True):
 
 
 def check_store(
-    connection: Connection,
+    connection: SqlConnection,
     *,
     accept_loss: bool = False,
     report: Callable[[BadRange], None] = lambda _: None,
@@ -117,7 +117,9 @@ class _CheckedTopic(Struct, frozen=True):
     bad_rows: Sequence[int]  # their places
 
 
-def _summed_topic(connection: Connection, known: tuple[int, str, int, int]) -> _CheckedTopic | None:
+def _summed_topic(
+    connection: SqlConnection, known: tuple[int, str, int, int]
+) -> _CheckedTopic | None:
     """A topic by the sums of a database server; None: its rows have to be looked at one by one."""
     if isinstance(connection, sqlite3.Connection):
         return None
@@ -141,7 +143,7 @@ def _summed_topic(connection: Connection, known: tuple[int, str, int, int]) -> _
 
 
 def _check_topic(
-    connection: Connection,
+    connection: SqlConnection,
     known: tuple[int, str, int, int],
     *,
     accepted: Mapping[int, int],
@@ -195,7 +197,7 @@ def _check_topic(
     return _CheckedTopic(topic_id, values, messages, bad, bad_rows)
 
 
-def _accepted_holes(connection: Connection, topic_id: int) -> dict[int, int]:
+def _accepted_holes(connection: SqlConnection, topic_id: int) -> dict[int, int]:
     """Losses of a topic that an operator accepted: first missing offset, and the end."""
     prefix = f"lost:{topic_id}:"
     return {
@@ -226,7 +228,7 @@ def _check_structure(connection: sqlite3.Connection) -> None:
         )
 
 
-def _check_rows(connection: Connection) -> None:
+def _check_rows(connection: SqlConnection) -> None:
     """The CRC of every small row."""
     for table, columns in _SMALL_TABLES.items():
         for *row, stored_crc in connection.execute(f"SELECT {columns}, row_crc FROM {table}"):
@@ -246,7 +248,7 @@ def _describe(bad: Sequence[BadRange]) -> str:
     )
 
 
-def _give_up(connection: Connection, checked: Sequence[_CheckedTopic]) -> None:
+def _give_up(connection: SqlConnection, checked: Sequence[_CheckedTopic]) -> None:
     """Remove damaged rows and remember the holes as accepted, in one transaction."""
     connection.execute("BEGIN IMMEDIATE")
     for topic in checked:

@@ -43,7 +43,7 @@ class Committed(Struct, frozen=True, gc=False):
     lsn: int
 
 
-class Failed(Struct, frozen=True):
+class CommitFailed(Struct, frozen=True):
     """A commit failed; nothing after it is written, until `restart`."""
 
     error: Exception
@@ -83,7 +83,7 @@ class Committer:
         self._failed = False
         self._stopping = threading.Event()
         self._ended = threading.Event()
-        self.outcomes: deque[Committed | Failed] = deque()
+        self.outcomes: deque[Committed | CommitFailed] = deque()
         self.commits = 0
         self.records = 0
         self.last_commit_s = 0.0
@@ -134,7 +134,7 @@ class Committer:
         self.submitted = []
 
     def restart(self) -> None:
-        """Continue after `Failed`: records from now on are based on what the store holds."""
+        """Continue after `CommitFailed`: records from now on are based on what the store holds."""
         self.submitted = []
         self._handed_over += 1
         self._queue.put(_Restart())
@@ -220,7 +220,7 @@ class Committer:
             self._store.commit(records)
         except Exception as error:  # passed to the loop, which decides
             self._failed = True
-            self.outcomes.append(Failed(error))
+            self.outcomes.append(CommitFailed(error))
             return
         self.last_commit_s = time.perf_counter() - begin_s
         self.by_duration[bisect_left(COMMIT_BOUNDS_S, self.last_commit_s)] += 1

@@ -12,15 +12,17 @@ from reliable_pubsub.common.core.limits import CACHE_BYTES_MAX
 
 from .core.records import Appended
 from .core.rows import place_of, row_crc
-from .stored_state import Connection, reading
+from .stored_state import SqlConnection, reading
 
 _COLUMNS = "topic_id, base, count, publisher, epoch, first_sequence, timestamp_ns, crc, qos, body"
 
 
 class StoreReader:
-    """The broker's `LogReader`; returns durable batches only, because only those are added."""
+    """The broker's `BatchReader`; returns durable batches only, because only those are added."""
 
-    def __init__(self, connection: Connection, *, cache_bytes_max: int = CACHE_BYTES_MAX) -> None:
+    def __init__(
+        self, connection: SqlConnection, *, cache_bytes_max: int = CACHE_BYTES_MAX
+    ) -> None:
         """Create a reader with an empty cache over `connection`, which only it may use."""
         self._connection = connection
         self._cache: dict[tuple[int, int], Appended] = {}

@@ -56,7 +56,7 @@ _SESSION: Final = (
     "SET jit = off",
     "SET enable_sort = off",  # what is read in order has an index; a sort would go to the disk
 )
-Opened = psycopg.Connection[tuple[Any, ...]]
+OpenConnection = psycopg.Connection[tuple[Any, ...]]
 
 
 class _ColumnDumper(Dumper):
@@ -68,7 +68,7 @@ class _ColumnDumper(Dumper):
         return obj.data
 
 
-def connect(dsn: str, *, beside: Opened | None = None) -> Opened:
+def connect(dsn: str, *, beside: OpenConnection | None = None) -> OpenConnection:
     """Open a connection in autocommit mode.
 
     Args:
@@ -84,7 +84,7 @@ def connect(dsn: str, *, beside: Opened | None = None) -> Opened:
         merged |= {"host": beside.info.host, "port": str(beside.info.port)}
         merged.pop("hostaddr", None)
     try:
-        opened: Opened = psycopg.connect(make_conninfo("", **merged), autocommit=True)
+        opened: OpenConnection = psycopg.connect(make_conninfo("", **merged), autocommit=True)
     except psycopg.ProgrammingError as error:
         raise _not_understood(error) from error
     encoding = opened.info.parameter_status("server_encoding")
@@ -114,7 +114,7 @@ def connect_to_read(dsn: str) -> PostgresConnection:
     return PostgresConnection(opened)
 
 
-def break_off(opened: Opened) -> None:
+def break_off(opened: OpenConnection) -> None:
     """End what another thread waits for on this connection, with an error there."""
     with suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(opened.fileno())) as shared:
         shared.shutdown(socket.SHUT_RDWR)
@@ -167,7 +167,7 @@ def elapsed_s() -> float:
 class PostgresConnection:
     """Implements `stored_state.Connection`."""
 
-    def __init__(self, opened: Opened, begun: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, opened: OpenConnection, begun: Callable[[], None] = lambda: None) -> None:
         """Use an open connection.
 
         Args:
@@ -195,7 +195,7 @@ class PostgresConnection:
 class _Streamed:
     """Rows in the order of `place`, some at once: a topic may be larger than the memory."""
 
-    def __init__(self, opened: Opened, sql: str, values: Sequence[Any]) -> None:
+    def __init__(self, opened: OpenConnection, sql: str, values: Sequence[Any]) -> None:
         """Fetch nothing yet.
 
         Args:

@@ -25,7 +25,6 @@ from .core.schema import SCHEMA_VERSION
 from .core.server_promise import promise_of
 from .core.serving import TIMING, Term
 from .core.storage import NotServingError, StorageFullError
-from .lease import BEAT, BEAT_AND_PROMISE, SERVING_TABLE, Lease, Standby, noting_warnings, promise
 from .postgres_connection import (
     PostgresConnection,
     as_not_serving,
@@ -33,6 +32,15 @@ from .postgres_connection import (
     connect,
     elapsed_s,
     shown,
+)
+from .term import (
+    BEAT,
+    BEAT_AND_PROMISE,
+    SERVING_TABLE,
+    Standby,
+    TermKeeper,
+    noting_warnings,
+    promise,
 )
 
 _FULL: Final = "the disk of the database is full"
@@ -102,7 +110,7 @@ class PostgresStore:
             opened.close()
             raise
         self._opened = opened
-        self.lease = Lease(keeper, Term(term, since_s=since_s), promised)
+        self.term_keeper = TermKeeper(keeper, Term(term, since_s=since_s), promised)
         self.connection = PostgresConnection(opened, begun=self._fence)
         self._topics: dict[int, tuple[str, str]] = {
             topic_id: (topic, log)
@@ -127,7 +135,7 @@ class PostgresStore:
             NotServingError: another one may.
         """
         try:
-            self.lease.confirm()
+            self.term_keeper.confirm()
         except NotServingError:
             # A server that hangs, or a lock there, would keep the thread that waits for the commit,
             # and so this process, from standing by and from ending.
@@ -135,7 +143,7 @@ class PostgresStore:
             raise
 
     def _fence(self) -> None:
-        self._opened.execute(BEAT, (self.lease.term,))
+        self._opened.execute(BEAT, (self.term_keeper.term,))
 
     def commit(self, records: Sequence[Record]) -> None:
         """Make records durable: all of them or none, in one transaction.
@@ -152,13 +160,13 @@ class PostgresStore:
         try:
             with opened.pipeline(), opened.cursor(binary=True) as cursor:
                 cursor.execute(b"BEGIN")
-                beat = opened.execute(BEAT_AND_PROMISE, (self.lease.term,))
+                beat = opened.execute(BEAT_AND_PROMISE, (self.term_keeper.term,))
                 for statement in statements(records, self._topics):
                     cursor.execute(*in_columns(*statement))
                 cursor.execute(b"COMMIT")
         except psycopg.errors.CheckViolation as error:
             raise NotServingError(
-                f"term {self.lease.term} is over: another proxy serves"
+                f"term {self.term_keeper.term} is over: another proxy serves"
             ) from error
         except psycopg.errors.DiskFull as error:
             with as_not_serving("a transaction could not be rolled back"):
@@ -186,18 +194,18 @@ class PostgresStore:
             ) from error
         if self._warnings:  # confirmed, but not as promised: the wait for the standby was cancelled
             raise NotServingError(f"a commit is not where it should be: {self._warnings[0]}")
-        self.lease.keeps_promise(beat.fetchone())
+        self.term_keeper.keeps_promise(beat.fetchone())
         self._is_unsure = False
-        self.lease.renewed(sent_at_s)
+        self.term_keeper.renewed(sent_at_s)
 
     def close(self) -> None:
         """Give the term back, if it is still ours; a standby then takes over at once.
 
         After an error nothing is said to the server: a transaction may still be under way there.
         """
-        if not self._is_unsure and self.lease.end():
+        if not self._is_unsure and self.term_keeper.end():
             with suppress(psycopg.Error):
-                self.lease.give_back()
+                self.term_keeper.give_back()
                 self._opened.close()
 
 

@@ -18,7 +18,7 @@ from reliable_pubsub.common.system import WakeUp
 from reliable_pubsub.relay.core.rights import Denial
 
 from .check import BadRange, Checked, check_store
-from .committer import Committer, Failed
+from .committer import CommitFailed, Committer
 from .core.engine import Engine
 from .core.journal import ProxyJournal
 from .core.outputs import Answer, Deed, Visible, Work
@@ -300,7 +300,7 @@ class Server:
             self._store.confirm()  # nor may the journal speak of them later than another proxy
         while self._committer.outcomes:
             outcome = self._committer.outcomes.popleft()
-            if isinstance(outcome, Failed):
+            if isinstance(outcome, CommitFailed):
                 self._carry_out()  # what earlier commits made durable leaves, whatever follows
                 self._commit_failed(outcome.error)
             else:

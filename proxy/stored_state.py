@@ -11,14 +11,14 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from reliable_pubsub.common.core.actions import AnyAction, Effect
+from reliable_pubsub.common.core.actions import ActionEffect, AnyAction
 from reliable_pubsub.common.core.group_messages import Stretch
 from reliable_pubsub.common.core.message_base import GroupTerms, Terms
 from reliable_pubsub.common.core.pattern import Pattern
 from reliable_pubsub.common.core.transaction_messages import TopicReceipt
 from reliable_pubsub.common.damage import RESTORE_A_COPY, error_of
 
-from .core.group_state import Member, Run, StoredGroup
+from .core.group_state import GroupRun, Member, StoredGroup
 from .core.records import Administered, Charged, TransactionCommitted
 from .core.rows import FLOORS, PAUSED, place_of
 from .core.schema import KNOWN_ENDS, SCHEMA_ROWS, TABLES, meaning
@@ -36,14 +36,14 @@ FILE_NAME: Final = "proxy.sqlite3"
 UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)  # the second for undecodable text
 _group_terms: Final = msgspec.msgpack.Decoder(GroupTerms)
 _stretches: Final = msgspec.msgpack.Decoder(tuple[Stretch, ...])
-_runs: Final = msgspec.msgpack.Decoder(tuple[Run, ...])
+_runs: Final = msgspec.msgpack.Decoder(tuple[GroupRun, ...])
 _members: Final = msgspec.msgpack.Decoder(tuple[Member, ...])
 _receipts: Final = msgspec.msgpack.Decoder(tuple[TopicReceipt, ...])
 _action: Final = msgspec.msgpack.Decoder(AnyAction)
-_effect: Final = msgspec.msgpack.Decoder(Effect)
+_effect: Final = msgspec.msgpack.Decoder(ActionEffect)
 
 
-class Rows(Protocol):
+class SqlRows(Protocol):
     """The result of a statement."""
 
     def fetchone(self) -> Any:
@@ -59,10 +59,10 @@ class Rows(Protocol):
         """Give up the rows that are left."""
 
 
-class Connection(Protocol):
+class SqlConnection(Protocol):
     """To SQLite, or to another database that takes the statements of `core/schema.py`."""
 
-    def execute(self, sql: str, values: Sequence[Any] = (), /) -> Rows:
+    def execute(self, sql: str, values: Sequence[Any] = (), /) -> SqlRows:
         """Execute a statement; its values are at `?`."""
 
     def close(self) -> object:
@@ -94,7 +94,7 @@ def open_reader(path: Path) -> sqlite3.Connection:
 
 
 def read_state(
-    connection: Connection, segments: Mapping[int, Sequence[StoredSegment]]
+    connection: SqlConnection, segments: Mapping[int, Sequence[StoredSegment]]
 ) -> StoredState:
     """Read the stored state of a broker; the caller has counted the segments.
 
@@ -164,7 +164,7 @@ def read_state(
     )
 
 
-def _patterns(connection: Connection) -> list[StoredPattern]:
+def _patterns(connection: SqlConnection) -> list[StoredPattern]:
     return [
         StoredPattern(
             subscriber,
@@ -179,7 +179,7 @@ def _patterns(connection: Connection) -> list[StoredPattern]:
     ]
 
 
-def _subscriptions(connection: Connection) -> dict[int, list[StoredSubscription]]:
+def _subscriptions(connection: SqlConnection) -> dict[int, list[StoredSubscription]]:
     """The subscriptions of each topic."""
     moved = {
         (topic_id, subscriber): how
@@ -208,7 +208,7 @@ def _subscriptions(connection: Connection) -> dict[int, list[StoredSubscription]
     return subscriptions
 
 
-def _actions(connection: Connection) -> list[Administered]:
+def _actions(connection: SqlConnection) -> list[Administered]:
     """What operators did, the newest last."""
     return [
         Administered(
@@ -221,7 +221,7 @@ def _actions(connection: Connection) -> list[Administered]:
     ]
 
 
-def _read_groups(connection: Connection) -> dict[int, list[StoredGroup]]:
+def _read_groups(connection: SqlConnection) -> dict[int, list[StoredGroup]]:
     groups: dict[int, list[StoredGroup]] = {}
     for topic_id, name, terms, runs, members, lost in connection.execute(
         "SELECT topic_id, name, terms, runs, members, lost FROM consumer_group"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reliable_pubsub.common.asking import Asker, Session
+from reliable_pubsub.common.asking import Asker, BlockingSession
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.settings import PUBLISHER_ENDPOINT
@@ -48,7 +48,7 @@ class TransactionWriter:
         """
         self.client = names.client_id(client)
         asker = Asker(self.client, endpoint, retry=retry, role="publisher", world=_world)
-        self._session = Session(asker, "publisher")
+        self._session = BlockingSession(asker, "publisher")
 
     def __enter__(self) -> TransactionWriter:
         return self

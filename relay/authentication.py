@@ -20,7 +20,7 @@ from msgspec import UNSET
 from reliable_pubsub.common.core.certificates import PUBLIC_SUFFIX
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.keys import ServerKeys
-from reliable_pubsub.common.core.rights import NOTHING, Client
+from reliable_pubsub.common.core.rights import NOTHING, KnownKey
 from reliable_pubsub.common.key_files import RIGHTS_FILE, read_clients
 
 from .audit import AuditLog
@@ -58,7 +58,7 @@ class Authentication:
             ConfigurationError: the known keys cannot be read.
         """
         self.authority = Authority({})
-        self._known: dict[str, Client] = {}  # by public key
+        self._known: dict[str, KnownKey] = {}  # by public key
         self._zap: Zap | None = None
         self._audit: AuditLog | None = None
         self._audit_path = audit_path
@@ -83,7 +83,7 @@ class Authentication:
         context.setsockopt(zmq.CURVE_SERVER, 1)
         context.setsockopt(zmq.CURVE_SECRETKEY, keys.own.secret.encode())
 
-    def _know(self, clients: dict[str, Client]) -> None:
+    def _know(self, clients: dict[str, KnownKey]) -> None:
         self.authority = Authority(clients)
         self._known = clients
         self._has_file = os.path.lexists(self._place / RIGHTS_FILE)
@@ -111,7 +111,7 @@ class Authentication:
             return None, None
         return key, None if connection is None else self._excess(connection, self._known[key])
 
-    def _excess(self, speaker: Connection, client: Client) -> Excess | None:
+    def _excess(self, speaker: Connection, client: KnownKey) -> Excess | None:
         most = client.rights.connections_max
         if most is UNSET:
             return None

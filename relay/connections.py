@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Final
 import zmq
 from msgspec import Struct
 
-from .core.allowance import Look, Tally
+from .core.allowance import Tally, TcpCounters
 from .core.attendance import Excess
-from .listener import Gate, cut
+from .listener import ListenerGate, cut
 
 if TYPE_CHECKING:
     from .authentication import Authentication
@@ -105,7 +105,7 @@ class Connections:
         self._arrived: list[Connection] | None = None  # kept once there is a guard
         self._ended: list[Connection] | None = None  # kept once they are asked for
         self._came: list[str] | None = None  # addresses, kept once they are asked for
-        self.gate: Gate | None = None  # None: nothing keeps connections out here
+        self.gate: ListenerGate | None = None  # None: nothing keeps connections out here
 
     def __len__(self) -> int:
         return len(self._by_descriptor)
@@ -239,7 +239,7 @@ def counts_bytes() -> bool:
     return _TCP_INFO is not None
 
 
-def kernel_counts(descriptor: int) -> Look | None:
+def kernel_counts(descriptor: int) -> TcpCounters | None:
     """What the kernel has counted; None where it does not."""
     if _TCP_INFO is None:
         return None
@@ -257,4 +257,4 @@ def kernel_counts(descriptor: int) -> Look | None:
     acknowledged, received = struct.unpack_from("=QQ", info, _BYTES_ACKNOWLEDGED)
     (not_sent,) = struct.unpack_from("=I", info, _BYTES_NOT_SENT)
     (segments,) = struct.unpack_from("=I", info, _SEGMENTS_RECEIVED)
-    return Look(received, acknowledged, not_sent > 0, segments)
+    return TcpCounters(received, acknowledged, not_sent > 0, segments)

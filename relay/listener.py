@@ -45,7 +45,7 @@ class Listener(Struct, frozen=True):
     hears_resets: bool  # the system did not take the filter: some let only root set one
 
 
-class Gate:
+class ListenerGate:
     """Whether a listening socket lets connections in.
 
     Where it does not, the kernel drops what asks for one, and the peer's kernel asks again after

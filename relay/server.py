@@ -30,7 +30,7 @@ from .core.forwarding import Forwarding, ToAbove, ToPeer
 from .core.inflow import ConnectionBounds
 from .core.interest_link import LEASE_S, Links
 from .core.interest_table import CAP, InterestTable
-from .core.messages import Interest, Node, NodeReport
+from .core.messages import InterestRequest, Node, NodeReport
 from .core.one_proxy import OneProxy
 from .core.pattern import Kinds, Strategy
 from .core.push import PushFrames, decode_any_push, shared_topic_frame
@@ -322,7 +322,7 @@ class Relay:
         if denial is not None:
             self._authentication.refused(denial)
             return denied(denial, request, boot=self._boot)
-        if isinstance(request, Interest):
+        if isinstance(request, InterestRequest):
             may_get_all = authority.gets_everything(key)
             return self._links.take(request, now_s, key=key, may_get_all=may_get_all)
         return self._report(request)

@@ -22,7 +22,7 @@ from reliable_pubsub.common.core.limits import FRAME_BYTES_MAX, PEER_REQUESTS_MA
 from reliable_pubsub.common.transport import RECONNECT_MS, RECONNECT_MS_MAX, use_keys_of
 
 from .connections import Connections
-from .listener import Gate, listen
+from .listener import ListenerGate, listen
 
 if TYPE_CHECKING:
     from .authentication import Authentication
@@ -102,7 +102,7 @@ def listening(
             hears_resets = listener.hears_resets
             if not hears_resets:
                 socket.setsockopt(zmq.RCVHWM, received_max)
-                connections.gate = Gate(listener)
+                connections.gate = ListenerGate(listener)
         socket.bind(endpoint)
     except (OSError, zmq.ZMQError) as error:
         connections.close()

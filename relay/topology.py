@@ -39,7 +39,7 @@ from reliable_pubsub.common.transport import ReqTransport
 
 from .above import reachable
 from .core.messages import Node, NodeReport
-from .core.tree import Look, tree_of
+from .core.tree import TreeSnapshot, tree_of
 from .core.tree_figure import TreeFigure, page_text, svg_text
 from .core.wire import decode_node_reply
 
@@ -98,7 +98,7 @@ def ask_upwards(endpoints: Sequence[str]) -> dict[str, NodeReport | None]:
     return found
 
 
-def look(endpoints: Sequence[str]) -> Look:
+def look(endpoints: Sequence[str]) -> TreeSnapshot:
     """Ask every node once, and the proxy at the top for its status."""
     at_s = time.monotonic()
     found = ask_upwards(endpoints)
@@ -111,7 +111,7 @@ def look(endpoints: Sequence[str]) -> Look:
             status = asking.ask()
         finally:
             asking.close()
-    return Look(at_s, nodes, [one for one in found if one not in nodes], status)
+    return TreeSnapshot(at_s, nodes, [one for one in found if one not in nodes], status)
 
 
 def view(reports: Mapping[str, NodeReport | None]) -> RichTree:

@@ -142,7 +142,7 @@ def by_tag(union: Any) -> dict[str, type[Struct]]:
     return {str(one.__struct_config__.tag): one for one in get_args(union)}
 
 
-VERBS = by_tag(requests.AnyRequest | node_messages.Interest | node_messages.Node)
+VERBS = by_tag(requests.AnyRequest | node_messages.InterestRequest | node_messages.Node)
 ANSWERS = by_tag(answers.AnyReply | node_messages.AnyInterestReply)
 NESTED = {
     in_words(inspect.type_info(one)): one

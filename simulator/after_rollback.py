@@ -21,21 +21,21 @@ from itertools import takewhile
 from reliable_pubsub.common.core.journal import CreatedLine, Event, Invoke, Ok, Seen
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.indexing import index_run
-from reliable_pubsub.lab.core.received import Received
+from reliable_pubsub.lab.core.received import ReceivedMessages
 from reliable_pubsub.lab.core.rules_of_delivery import delivered_once
 from reliable_pubsub.lab.core.rules_of_order import sightings
 from reliable_pubsub.lab.core.rules_of_puts import no_duplicate, publisher_order, unknown_outcomes
 from reliable_pubsub.lab.core.rules_of_subscribers import everything_ends, nothing_while_away
-from reliable_pubsub.lab.core.run import Run
+from reliable_pubsub.lab.core.run import LabRun
 from reliable_pubsub.lab.core.run_index import RunIndex
-from reliable_pubsub.lab.core.subscription import NEVER, Subscription
+from reliable_pubsub.lab.core.subscription import NEVER, SubscriptionSpan
 from reliable_pubsub.lab.core.verdict import RuleVerdict
 
 Log = Mapping[str, Sequence[Seen]]  # by topic; the place in the sequence is the offset
 Part = tuple[str, int, int]  # of a message: publisher, sequence, CRC-32
 
 
-def rollback_in(run: Run) -> int | None:
+def rollback_in(run: LabRun) -> int | None:
     """Which line says that the store was set back; None if it never was."""
     for index, line in enumerate(run.lines):
         if isinstance(line, Event) and line.what == "rollback":
@@ -52,7 +52,7 @@ def sentences(rules: Sequence[RuleVerdict]) -> Iterator[str]:
 class Seam:
     """A run in which the store was set back."""
 
-    def __init__(self, run: Run, index: int, choices: Mapping[str, str]) -> None:
+    def __init__(self, run: LabRun, index: int, choices: Mapping[str, str]) -> None:
         """Take it apart; see `check_after_rollback`."""
         self.run_index: RunIndex = index_run(run)
         self.at_ns = run.lines[index].at_ns
@@ -119,14 +119,14 @@ class Seam:
         )
 
 
-def check_after_rollback(run: Run, index: int, choices: Mapping[str, str]) -> Iterator[str]:
+def check_after_rollback(run: LabRun, index: int, choices: Mapping[str, str]) -> Iterator[str]:
     """Give every broken rule, in words.
 
     Args:
         index: of the line that says that the store was set back.
         choices: by client, what it does about a changed log: stop, rewind or adopt.
     """
-    yield from sentences(check(Run(lines=run.lines[:index], outputs={})).rules)
+    yield from sentences(check(LabRun(lines=run.lines[:index], outputs={})).rules)
     seam = Seam(run, index, choices)
     findings = [everything_ends(seam.run_index, ())]
     seam.forget_places()
@@ -214,7 +214,7 @@ def _whatever_was_seen_stood(seam: Seam) -> Iterator[str]:
 
 
 def _keeps_to_a_line(
-    seam: Seam, received: Received, subscription: Subscription, who: str
+    seam: Seam, received: ReceivedMessages, subscription: SubscriptionSpan, who: str
 ) -> Iterator[str]:
     """What one subscription gave, without what came again, stands on one line."""
     topic = received.stream.topic
@@ -224,7 +224,7 @@ def _keeps_to_a_line(
         yield f"one line of the log: {who} goes on over the seam: {shown}"
 
 
-def _kept_by(subscription: Subscription) -> list[Seen]:
+def _kept_by(subscription: SubscriptionSpan) -> list[Seen]:
     """What it gave; what was in hand when a process died and came again counts once."""
     kept: list[Seen] = []
     last = (0, 0)  # life and first offset of the last get
@@ -240,7 +240,11 @@ def _kept_by(subscription: Subscription) -> list[Seen]:
 
 
 def _moves_for_a_reason(
-    seam: Seam, received: Received, before: Subscription, subscription: Subscription, who: str
+    seam: Seam,
+    received: ReceivedMessages,
+    before: SubscriptionSpan,
+    subscription: SubscriptionSpan,
+    who: str,
 ) -> Iterator[str]:
     """Only who was asked to leaves its place, and only if something it had is gone."""
     topic = received.stream.topic
@@ -258,7 +262,7 @@ def _moves_for_a_reason(
         yield f"one line of the log: {who} does not begin again, but at {subscription.start}"
 
 
-def _reaches_the_end(seam: Seam, received: Received) -> Iterator[str]:
+def _reaches_the_end(seam: Seam, received: ReceivedMessages) -> Iterator[str]:
     """Who has finished has, in a subscription that goes on, all that was there at that moment.
 
     No more: a late copy of a put that was set back may arrive when all are done. What it

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.actions import Admin
+from reliable_pubsub.common.core.actions import AdminRequest
 from reliable_pubsub.common.core.requests import Get
 from reliable_pubsub.proxy.core.administering import admin, delete_topic, set_cursor, truncate
 from reliable_pubsub.proxy.core.reading import cursor_moved, get
@@ -26,14 +26,14 @@ from .simulated_store import SimulatedStore
 from .simulation import Variant
 
 
-def as_a_new_one(state: State, request: Admin) -> Admin:
+def as_a_new_one(state: State, request: AdminRequest) -> AdminRequest:
     """A copy of an action is done again, under the next number."""
     if request.number:
         return replace(request, number=state.administration.last_number + 1)
     return request
 
 
-def move_untold(_state: State, _request: Admin, plan: Any) -> Any:
+def move_untold(_state: State, _request: AdminRequest, plan: Any) -> Any:
     """A cursor is set, and its subscriber is not told that its own place no longer counts."""
     if isinstance(plan, Decision):
         return plan

@@ -25,8 +25,8 @@ from reliable_pubsub.subscriber.core.direct_followers import direct_batches, mes
 from reliable_pubsub.subscriber.core.fetching import Fetching
 from reliable_pubsub.subscriber.core.inbox import Inbox
 from reliable_pubsub.subscriber.core.requests import Requests
-from reliable_pubsub.subscriber.core.states import Event
-from reliable_pubsub.subscriber.core.subscription import Subscription
+from reliable_pubsub.subscriber.core.states import SubscriptionEvent
+from reliable_pubsub.subscriber.core.subscription import TopicSubscription
 
 from .simulation import Variant
 
@@ -150,7 +150,7 @@ class OutputAndCursorApart(Subscriber):
 def with_parts(
     *,
     inbox: type[Inbox] = Inbox,
-    subscription: type[Subscription] = Subscription,
+    subscription: type[TopicSubscription] = TopicSubscription,
     **parts: type,
 ) -> type[Subscriber]:
     """A subscriber of which some parts have other rules; `parts` is by name in the engine."""
@@ -172,7 +172,9 @@ def with_parts(
 class ForgetsWhatWasInHand(Delivering):
     """Does not mark what it hands over a second time."""
 
-    def deliver(self, subscription: Subscription, messages_max: int) -> Conversation[list[Message]]:
+    def deliver(
+        self, subscription: TopicSubscription, messages_max: int
+    ) -> Conversation[list[Message]]:
         if subscription.place.terms.qos:
             subscription.place = replace(subscription.place, in_hand=(), shown=0)
         return super().deliver(subscription, messages_max)
@@ -182,7 +184,7 @@ class AcknowledgesOnReceipt(Delivering):
     """The cursor moves when a message is handed over, before it is processed."""
 
     def get(
-        self, subscription: Subscription, messages_max: int, timeout_s: float
+        self, subscription: TopicSubscription, messages_max: int, timeout_s: float
     ) -> Conversation[list[Message]]:
         found = yield from super().get(subscription, messages_max, timeout_s)
         yield from self.settle(subscription)
@@ -193,7 +195,9 @@ class AcknowledgesOnReceipt(Delivering):
 class AsksBeforeItWrites(Inbox):
     """What was processed is written with what follows it, and the proxy is asked for that first."""
 
-    def save(self, *some: Subscription, tells: bool = False, **more: Any) -> Conversation[None]:
+    def save(
+        self, *some: TopicSubscription, tells: bool = False, **more: Any
+    ) -> Conversation[None]:
         if not tells:
             yield from super().save(*some, **more)
 
@@ -202,7 +206,11 @@ class MarksGets(Requests):
     """Lets its inbox know whether a GET is about to tell the cursor."""
 
     def asking(
-        self, kind: type[Get | Ack | Dead], subscription: Subscription, *more: Any, **named: Any
+        self,
+        kind: type[Get | Ack | Dead],
+        subscription: TopicSubscription,
+        *more: Any,
+        **named: Any,
     ) -> Conversation[tuple[AnyReply, bytes]]:
         assert isinstance(self._session.inbox, WritesOnceForAGet)
         self._session.inbox.is_get = kind is Get
@@ -215,7 +223,7 @@ class WritesOnceForAGet(Inbox):
     is_get = False
 
     def save(
-        self, *some: Subscription, tells: bool = False, durable: bool = False, **more: Any
+        self, *some: TopicSubscription, tells: bool = False, durable: bool = False, **more: Any
     ) -> Conversation[None]:
         confirmations = [(each.confirmation, each.durable_cursor) for each in some]
         if tells and self.is_get and None not in dict(confirmations):
@@ -229,18 +237,20 @@ class WritesOnceForAGet(Inbox):
 class InHandBeforeItIsGiven(Delivering):
     """What is on its way to the program is in hand already."""
 
-    def deliver(self, subscription: Subscription, messages_max: int) -> Conversation[list[Message]]:
+    def deliver(
+        self, subscription: TopicSubscription, messages_max: int
+    ) -> Conversation[list[Message]]:
         messages = list(islice(subscription.fetched, messages_max))
         if messages:
-            subscription.happened(Event.HAND_OVER, in_hand=messages[-1])
+            subscription.happened(SubscriptionEvent.HAND_OVER, in_hand=messages[-1])
         return super().deliver(subscription, messages_max)
 
 
-class InHandOnce(Subscription):
+class InHandOnce(TopicSubscription):
     """It is in hand already when it is handed over."""
 
-    def happened(self, event: Event, **known: Any) -> None:
-        if event is not Event.HAND_OVER or self.in_hand is None:
+    def happened(self, event: SubscriptionEvent, **known: Any) -> None:
+        if event is not SubscriptionEvent.HAND_OVER or self.in_hand is None:
             super().happened(event, **known)
 
 
@@ -265,7 +275,7 @@ class TakesOlderOffsets(Fetching):
 
     def received(
         self,
-        subscription: Subscription,
+        subscription: TopicSubscription,
         batches: Sequence[BatchHeader],
         body: bytes,
         *,
@@ -277,7 +287,7 @@ class TakesOlderOffsets(Fetching):
         subscription.fetched.extend(messages_in(subscription.topic, followers))
 
 
-class KeepsWhatItFetched(Subscription):
+class KeepsWhatItFetched(TopicSubscription):
     """What was fetched outlives the subscription."""
 
     def drop_fetched(self) -> None:
@@ -288,7 +298,7 @@ class SwallowsLosses(Fetching):
     """It continues after a loss without a word."""
 
     def pull(
-        self, subscription: Subscription, messages_max: int, left_s: float = 0.0
+        self, subscription: TopicSubscription, messages_max: int, left_s: float = 0.0
     ) -> Conversation[None]:
         with suppress(LostError):
             yield from super().pull(subscription, messages_max, left_s)
@@ -298,7 +308,7 @@ class PassesLossUntold(Fetching):
     """A loss is acknowledged, and then reported: whatever goes wrong in between silences it."""
 
     def pull(
-        self, subscription: Subscription, messages_max: int, left_s: float = 0.0
+        self, subscription: TopicSubscription, messages_max: int, left_s: float = 0.0
     ) -> Conversation[None]:
         try:
             yield from super().pull(subscription, messages_max, left_s)

@@ -12,7 +12,7 @@ from reliable_pubsub.proxy.core.records import CursorMoved, DeadLettered, Decisi
 from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.proxy.core.stored import StoredState
 from reliable_pubsub.subscriber.core.dead_letters import DeadLetters
-from reliable_pubsub.subscriber.core.subscription import Subscription
+from reliable_pubsub.subscriber.core.subscription import TopicSubscription
 
 from .faults_of_clients import with_parts
 from .faulty_parts import with_decision
@@ -65,14 +65,14 @@ def move_without_letter(_state: State, _request: Dead, decision: Decision) -> De
 class RefusedLetterStaysNoted(DeadLetters):
     """It is sent again and again, and the topic waits for it."""
 
-    def _withdraw(self, subscription: Subscription, offset: int) -> Conversation[None]:
+    def _withdraw(self, subscription: TopicSubscription, offset: int) -> Conversation[None]:
         yield from ()
 
 
 class RefusedLetterIsDone(DeadLetters):
     """A message whose letter is refused is passed over."""
 
-    def _withdraw(self, subscription: Subscription, offset: int) -> Conversation[None]:
+    def _withdraw(self, subscription: TopicSubscription, offset: int) -> Conversation[None]:
         letter = subscription.letter
         assert letter is not None
         subscription.letter_stored()

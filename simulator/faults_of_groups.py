@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.core.group_messages import Outcome
 from reliable_pubsub.proxy.core.group_state import (
-    Run,
+    GroupRun,
     begun,
     held,
     may_settle,
@@ -30,26 +30,28 @@ class ForgetsHolders(SimulatedStore):
     def _write_of_group(self, record: GroupLetter | GroupChanged) -> None:
         if isinstance(record, GroupChanged):
             runs = tuple(
-                Run(run.first, run.end, "free", run.delivery) if run.how == "held" else run
+                GroupRun(run.first, run.end, "free", run.delivery) if run.how == "held" else run
                 for run in record.runs
             )
             record = replace(record, runs=runs)
         super()._write_of_group(record)
 
 
-def leases_end_with_the_proxy(runs: Iterable[Run], now_s: float) -> tuple[Run, ...]:
+def leases_end_with_the_proxy(runs: Iterable[GroupRun], now_s: float) -> tuple[GroupRun, ...]:
     """Leases that were restored are over."""
     return tuple(replace(run, until_s=now_s) for run in runs)
 
 
-def given_back_has_ended(outcome: Outcome, run: Run, *, now_s: float, lease_ms: int) -> Run:
+def given_back_has_ended(
+    outcome: Outcome, run: GroupRun, *, now_s: float, lease_ms: int
+) -> GroupRun:
     """What a member gives back comes to no other."""
     if outcome.how == "nack":
-        return Run(run.first, run.end, "ended")
+        return GroupRun(run.first, run.end, "ended")
     return settled(outcome, run, now_s=now_s, lease_ms=lease_ms)
 
 
-def passes_what_is_held(runs: Sequence[Run], cursor: int) -> tuple[int, tuple[Run, ...]]:
+def passes_what_is_held(runs: Sequence[GroupRun], cursor: int) -> tuple[int, tuple[GroupRun, ...]]:
     """The cursor goes past messages that have not ended, if a later one has."""
     ended = [index for index, run in enumerate(runs) if run.how == "ended"]
     if not ended:
@@ -57,7 +59,7 @@ def passes_what_is_held(runs: Sequence[Run], cursor: int) -> tuple[int, tuple[Ru
     return runs[ended[-1]].end, tuple(runs[ended[-1] + 1 :])
 
 
-def short_leases(run: Run, *more: Any, now_s: float, lease_ms: int) -> Run:
+def short_leases(run: GroupRun, *more: Any, now_s: float, lease_ms: int) -> GroupRun:
     """The proxy gives a message to another while its member still counts on its lease."""
     return held(run, *more, now_s=now_s, lease_ms=lease_ms // 3)
 

@@ -9,14 +9,14 @@ from reliable_pubsub.common.core.pattern import Topics
 from reliable_pubsub.subscriber.client import Subscriber
 from reliable_pubsub.subscriber.core.inbox import Inbox
 from reliable_pubsub.subscriber.core.pattern_subscription import PatternSubscription
-from reliable_pubsub.subscriber.core.subscription import Running, Subscription
-from reliable_pubsub.subscriber.loop import Loop
+from reliable_pubsub.subscriber.core.subscription import Running, TopicSubscription
+from reliable_pubsub.subscriber.loop import MessageLoop
 
 from .faults_of_clients import with_parts
 from .simulation import Variant
 
 
-class _MarkedLater(Loop):
+class _MarkedLater(MessageLoop):
     """A message is marked when the program comes back for the next one."""
 
     def _taking(self, take: Callable[[], None]) -> Generator[Message, None, None]:
@@ -39,7 +39,7 @@ class _MarkedLater(Loop):
                 raise
 
 
-class _NeverBrokenOff(Loop):
+class _NeverBrokenOff(MessageLoop):
     """A step that gave nothing counts as one that did: what it has marked is in hand."""
 
     @property
@@ -47,10 +47,10 @@ class _NeverBrokenOff(Loop):
         return False
 
 
-def _with_loop(kind: type[Loop]) -> type[Subscriber]:
+def _with_loop(kind: type[MessageLoop]) -> type[Subscriber]:
     class Faulty(Subscriber):
         def _steps(
-            self, loop: Loop, topic: Topics, wait_s: float
+            self, loop: MessageLoop, topic: Topics, wait_s: float
         ) -> Generator[Message, None, None]:
             loop.__class__ = kind
             return super()._steps(loop, topic, wait_s)
@@ -61,14 +61,14 @@ def _with_loop(kind: type[Loop]) -> type[Subscriber]:
 class OneMarkForAll(Inbox):
     """The mark of a run is that of the run before, whose row is still there."""
 
-    def next_run(self, one: Subscription | PatternSubscription) -> Running:
+    def next_run(self, one: TopicSubscription | PatternSubscription) -> Running:
         assert one.slot is not None
         one.slot |= 1
         self._run = 0
         return super().next_run(one)
 
 
-class CountsTheWholeRun(Subscription):
+class CountsTheWholeRun(TopicSubscription):
     """What a loop was to take counts as taken when it is left."""
 
     def end_run(self, messages: list[Message]) -> None:

@@ -16,7 +16,7 @@ from reliable_pubsub.proxy.core.records import (
 from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.proxy.core.topic_log import TopicLog
 from reliable_pubsub.subscriber.core.place import Batches
-from reliable_pubsub.subscriber.core.subscription import Running, Subscription
+from reliable_pubsub.subscriber.core.subscription import Running, TopicSubscription
 
 from .faults_of_clients import with_parts
 from .simulated_store import SimulatedStore
@@ -35,7 +35,7 @@ def misses_first_messages(state: State, log: TopicLog) -> Iterator[Subscribed]:
     return (replace(one, cursor=1, shown=1) for one in begun_by_patterns(state, log))
 
 
-class ForgetsTheTopicsBefore(Subscription):
+class ForgetsTheTopicsBefore(TopicSubscription):
     """The row of a topic in a run does not say how many messages of other topics come first."""
 
     def join_run(

@@ -31,7 +31,7 @@ from reliable_pubsub.proxy.core.subscriptions import Subscription
 from reliable_pubsub.proxy.core.topic_log import TopicLog
 from reliable_pubsub.subscriber.client import Subscriber
 from reliable_pubsub.subscriber.core.subscribing import Subscribing
-from reliable_pubsub.subscriber.core.subscription import Subscription as Held
+from reliable_pubsub.subscriber.core.subscription import TopicSubscription
 
 from .faults_of_clients import with_parts
 from .faulty_parts import with_decision, with_request
@@ -117,7 +117,7 @@ def forget_what_was_sent(_state: State, request: Sub, decision: Decision) -> Dec
 class ReplayIsNotMarked(Subscribing):
     """What a client with a place of its own reads again looks like new."""
 
-    def _take(self, subscription: Held, sub: Any, reply: SubAck) -> Conversation[None]:
+    def _take(self, subscription: TopicSubscription, sub: Any, reply: SubAck) -> Conversation[None]:
         return super()._take(
             subscription, replace(sub, before=None), replace(reply, shown=reply.cursor)
         )

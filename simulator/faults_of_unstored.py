@@ -17,7 +17,7 @@ from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.relay.core.push import UnstoredFrames
 from reliable_pubsub.relay.core.unstored import OfferFrames, decode_offer
 from reliable_pubsub.subscriber.core.qos0_queue import QoS0Queue
-from reliable_pubsub.subscriber.core.subscription import Subscription
+from reliable_pubsub.subscriber.core.subscription import TopicSubscription
 
 from .faults_of_clients import with_parts
 from .simulated_proxy import SimulatedProxy
@@ -39,13 +39,13 @@ class BeginsBelow(QoS0Queue):
         super().confirmed(boot, end, is_new=False)
 
 
-class OfRepeats(Subscription):
+class OfRepeats(TopicSubscription):
     """Has such a queue."""
 
     new_qos0_queue = TakesRepeats
 
 
-class OfWhatWasBefore(Subscription):
+class OfWhatWasBefore(TopicSubscription):
     """Has such a queue."""
 
     new_qos0_queue = BeginsBelow

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from reliable_pubsub.common.core.message_base import Role
-from reliable_pubsub.common.core.rights import Client, Rights
+from reliable_pubsub.common.core.rights import KnownKey, Rights
 from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.relay.core.rights import Authority
 
@@ -23,7 +23,7 @@ KEYS: Final[Mapping[Role, str]] = {"publisher": "w" * 40, "subscriber": "r" * 40
 NO_KEYS: Final[Mapping[Role, str]] = {"publisher": "", "subscriber": ""}
 NAMES: Final[Mapping[Role, str]] = {"publisher": "writers", "subscriber": "readers"}
 AUTHORITY: Final = Authority(
-    {KEYS[role]: Client(name=NAMES[role], rights=_RIGHTS) for role in KEYS}
+    {KEYS[role]: KnownKey(name=NAMES[role], rights=_RIGHTS) for role in KEYS}
 )
 
 

@@ -13,7 +13,7 @@ from reliable_pubsub.common.core.actions import DeleteTopic, EndSubscription, Fo
 from reliable_pubsub.common.core.journal import AnyLine, Event, Finished, Found, FoundEnd, Seen
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.lab.auditor import NAME as AUDITOR
-from reliable_pubsub.lab.core.run import OutputLine, Run
+from reliable_pubsub.lab.core.run import LabRun, OutputLine
 from reliable_pubsub.proxy.core.journal import ProxyJournal, seen_in
 from reliable_pubsub.proxy.core.records import (
     Administered,
@@ -52,9 +52,9 @@ class Recording:
         self._proxy = ProxyJournal(proxy, ())
 
     @property
-    def run(self) -> Run:
+    def run(self) -> LabRun:
         """Everything that a verdict rests on."""
-        return Run(lines=self.lines, outputs=self.outputs)
+        return LabRun(lines=self.lines, outputs=self.outputs)
 
     def recorder(self, process: str, pid: int, *, output: str = "") -> Recorder:
         """Writes the lines of one life; see `Recorder`."""

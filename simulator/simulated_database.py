@@ -1,6 +1,6 @@
 """A database that two proxies share, and how each of them serves it or stands by.
 
-The decisions are those of `proxy/core/serving.py`. What is SQL in the product (`proxy/lease.py`,
+The decisions are those of `proxy/core/serving.py`. What is SQL in the product (`proxy/term.py`,
 `proxy/postgres_store.py`) is here: a transaction happens at one moment, or not at all. A connection
 that breaks tells nothing of the transaction that was under way; it may even happen later.
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from reliable_pubsub.proxy.core.records import Record
-from reliable_pubsub.proxy.core.serving import ServingRow, ServingTiming, Silence, Term
+from reliable_pubsub.proxy.core.serving import ServingRow, ServingTiming, SilenceWatch, Term
 from reliable_pubsub.proxy.core.storage import NotServingError
 from reliable_pubsub.proxy.core.stored import StoredState
 
@@ -119,14 +119,14 @@ class SimulatedServing:
         self.proxy = proxy
         self.database = database
         self.term: Term | None = None
-        self._silence = Silence(TIMING)
+        self._silence = SilenceWatch(TIMING)
         self._over = ""
 
     def stand_by(self) -> None:
         """A life of the proxy begins."""
         self.term = None
         self._over = ""
-        self._silence = Silence(TIMING)
+        self._silence = SilenceWatch(TIMING)
         self._look()
 
     def _carry(

@@ -68,7 +68,7 @@ class _Rows:
 
 
 class SimulatedStore:
-    """Durable records. Implements `storage.LogReader`."""
+    """Durable records. Implements `storage.BatchReader`."""
 
     def __init__(
         self,

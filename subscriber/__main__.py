@@ -38,7 +38,7 @@ from reliable_pubsub.common.yaml_file import load_yaml
 from .client import Subscriber
 from .core.fetching import lower_qos_in_words
 from .core.subscribing import OnLogChanged
-from .output import Output, Shown, begin_output, check_repeats
+from .output import OutputFile, Shown, begin_output, check_repeats
 from .runner import SubscriberRun
 
 
@@ -161,7 +161,7 @@ def _run(
     file = (
         Shown(click.echo, mark.output_bytes)
         if output is None
-        else Output(output, mark.output_bytes)
+        else OutputFile(output, mark.output_bytes)
     )
     subscriber.write_note(mark.note)
     subscriber.connect()

@@ -23,7 +23,7 @@ from reliable_pubsub.common.core.message_base import (
 from reliable_pubsub.common.core.names import TopicName
 from reliable_pubsub.common.core.pattern import Pattern, Topics
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
-from reliable_pubsub.common.core.start import Place
+from reliable_pubsub.common.core.start import StartOrPosition
 from reliable_pubsub.common.world import REAL, World
 
 from .aio_handling import Awaiting, run
@@ -121,7 +121,7 @@ class Subscriber(AioClient[SubscriberEngine]):
         *,
         match: Pattern | None = None,
         where: str = "",
-        start: Place = None,
+        start: StartOrPosition = None,
         replay: bool = False,
         qos: QoS = 2,
         session: SessionKind = "persistent",

@@ -14,7 +14,7 @@ from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.pattern import Topics
 
 from .core.handlers import Handlers
-from .handling import IN_RUN, Step, Steps, steps_of_run
+from .handling import IN_RUN, RunSteps, Step, steps_of_run
 from .loop import AioLoop
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ async def run(client: Awaiting, handlers: Handlers, timeout_s: float | None) -> 
         handlers.is_awaited = False
 
 
-async def _run(steps: Steps) -> None:
+async def _run(steps: RunSteps) -> None:
     failure: Exception | None
     try:
         step = next(steps)

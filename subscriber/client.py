@@ -22,7 +22,7 @@ from reliable_pubsub.common.core.message_base import (
 from reliable_pubsub.common.core.names import TopicName
 from reliable_pubsub.common.core.pattern import Pattern, Topics
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
-from reliable_pubsub.common.core.start import Place
+from reliable_pubsub.common.core.start import StartOrPosition
 from reliable_pubsub.common.gate import gated, gated_after_close
 from reliable_pubsub.common.world import REAL, World
 
@@ -35,7 +35,7 @@ from .core.subscribe_call import SubscribeCall
 from .core.subscribing import OnLogChanged
 from .handling import Blocking, run
 from .life import SubscriberLife
-from .loop import Loop
+from .loop import MessageLoop
 from .opening import open_subscriber
 from .qos_warning import warn_of_lower_qos
 
@@ -115,7 +115,7 @@ class Subscriber(SubscriberLife):
         *,
         match: Pattern | None = None,
         where: str = "",
-        start: Place = None,
+        start: StartOrPosition = None,
         replay: bool = False,
         qos: QoS = 2,
         session: SessionKind = "persistent",
@@ -261,14 +261,16 @@ class Subscriber(SubscriberLife):
             LogChangedError: at a step, as `get`.
         """
         wait_s = float("inf") if timeout_s is None else timeout_s
-        return self._steps(Loop(), topic, wait_s)
+        return self._steps(MessageLoop(), topic, wait_s)
 
-    def _steps(self, loop: Loop, topic: Topics, wait_s: float) -> Generator[Message, None, None]:
+    def _steps(
+        self, loop: MessageLoop, topic: Topics, wait_s: float
+    ) -> Generator[Message, None, None]:
         """The steps of a loop over a topic."""
         return loop.over(lambda: self._take(loop, topic, wait_s))
 
     @gated
-    def _take(self, loop: Loop, topic: Topics, wait_s: float) -> None:
+    def _take(self, loop: MessageLoop, topic: Topics, wait_s: float) -> None:
         """Settle what the loop has taken, and give it the next messages."""
         delivers, state = self._engine.of(topic)
         loop.begin(state, self._run(delivers.take(state, wait_s)))

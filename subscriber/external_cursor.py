@@ -7,7 +7,7 @@ retention. One verb does that: SUB with a cursor (rule R13).
 
 from __future__ import annotations
 
-from reliable_pubsub.common.asking import Asker, Session
+from reliable_pubsub.common.asking import Asker, BlockingSession
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.answers import AnyReply, SubAck
 from reliable_pubsub.common.core.requests import Sub
@@ -39,7 +39,7 @@ class ExternalCursor:
         """
         self.client = names.client_id(client)
         asker = Asker(self.client, endpoint, retry=retry, role="subscriber", world=_world)
-        self._session = Session(asker, "subscriber")
+        self._session = BlockingSession(asker, "subscriber")
         self._control = 0
 
     def tell(self, topic: str, place: Place | None = None) -> Place:

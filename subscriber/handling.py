@@ -24,7 +24,7 @@ from reliable_pubsub.common.frames import frames_of
 from reliable_pubsub.common.gate import gated
 
 from .core.handlers import LOOK_S, TURN_MESSAGES, Handler, Handlers, check_finished, reason_of
-from .loop import Loop
+from .loop import MessageLoop
 
 if TYPE_CHECKING:
     from .aio_handling import Awaiting
@@ -37,7 +37,7 @@ IN_RUN: Final = (
 )
 
 Step = Callable[[], Any]  # its result, or its exception, goes back to the generator
-Steps = Generator[Step, Any, Exception | None]  # returns what a handler has failed with for good
+RunSteps = Generator[Step, Any, Exception | None]  # returns what a handler has failed with for good
 
 
 class Blocking:
@@ -62,13 +62,13 @@ class Blocking:
         """Give a message of a group back for a pause; None: let it die."""
         self._subscriber._run(self.engine.groups.fail(message, pause_s, reason))
 
-    def turn(self, topic: Topics) -> tuple[Loop, Step]:
+    def turn(self, topic: Topics) -> tuple[MessageLoop, Step]:
         """A loop over the messages that are here, each processed when that is noted.
 
         Returns:
             And the step that takes the next one; None: there are no more.
         """
-        loop = Loop(handles=True)
+        loop = MessageLoop(handles=True)
         return loop, partial(next, self._subscriber._steps(loop, topic, 0.0), None)
 
 
@@ -91,7 +91,7 @@ def _is_run(handlers: Handlers) -> bool:
     )
 
 
-def _run(handlers: Handlers, steps: Steps) -> None:
+def _run(handlers: Handlers, steps: RunSteps) -> None:
     """Call each step; `handlers` is what `_is_run` looks for."""
     failure: Exception | None
     try:
@@ -109,7 +109,7 @@ def _run(handlers: Handlers, steps: Steps) -> None:
         raise failure
 
 
-def _joined(client: Blocking | Awaiting, handlers: Handlers) -> Steps:
+def _joined(client: Blocking | Awaiting, handlers: Handlers) -> RunSteps:
     """Join the groups of the handlers; let several topics be pushed, to be waited for at once."""
     topics = handlers.in_turn()
     for topic, group in handlers.groups():
@@ -121,7 +121,9 @@ def _joined(client: Blocking | Awaiting, handlers: Handlers) -> Steps:
     return None
 
 
-def steps_of_run(client: Blocking | Awaiting, handlers: Handlers, timeout_s: float | None) -> Steps:
+def steps_of_run(
+    client: Blocking | Awaiting, handlers: Handlers, timeout_s: float | None
+) -> RunSteps:
     """All of `run`. Returns the exception of a handler that ends it."""
     handlers.is_stopped = False
     yield from _joined(client, handlers)
@@ -161,7 +163,7 @@ def _failed(
     error: Exception,
     *,
     in_group: bool,
-) -> Steps:
+) -> RunSteps:
     """Call the handler again until it returns, or the message has failed for good.
 
     In a group once: the message is given back, for any member, until it has died.

@@ -1,4 +1,4 @@
-"""`Loop`: a program takes messages one by one, and the gate knows what it has taken.
+"""`MessageLoop`: a program takes messages one by one, and the gate knows what it has taken.
 
 A step of the loop resumes a generator, and its interpreter keeps the gate's rule (rule R25): a
 generator that a step has left without a message cannot be resumed, and one that gave a message
@@ -16,10 +16,10 @@ from reliable_pubsub.common.core.client_state import Marks
 
 from .core.membership import Membership
 from .core.pattern_subscription import PatternSubscription
-from .core.subscription import Running, Subscription
+from .core.subscription import Running, TopicSubscription
 
 
-class Loop:
+class MessageLoop:
     """The steps of one loop over messages. Implements `gate.Steps`."""
 
     def __init__(self, *, handles: bool = False) -> None:
@@ -41,7 +41,7 @@ class Loop:
         self.lease_is_over: Callable[[], bool] | None = None  # of what is left
         self.on_taken: Callable[[Message], None] | None = None  # records a step of a run
         self.fulfils: Callable[[Message], bool] | None = None  # the others are passed over
-        self._holder: Subscription | Membership | PatternSubscription | None = None
+        self._holder: TopicSubscription | Membership | PatternSubscription | None = None
 
     def over(self, take: Callable[[], None]) -> Generator[Message, None, None]:
         """The steps: a call for each run, and an assignment for each message.
@@ -84,7 +84,7 @@ class Loop:
 
     def begin(
         self,
-        holder: Subscription | Membership | PatternSubscription,
+        holder: TopicSubscription | Membership | PatternSubscription,
         found: Running | list[Message],
     ) -> None:
         """Let the loop take these messages."""
@@ -132,7 +132,7 @@ class Loop:
         """The message that was taken last is processed."""
         self.handled = self.marks[self.slot]
         holder = self._has_in_hand()
-        if isinstance(holder, Subscription):
+        if isinstance(holder, TopicSubscription):
             holder.is_kept = False  # a call of its handler has ended the loop
         elif holder is not None:
             holder.kept = {}
@@ -142,7 +142,7 @@ class Loop:
         if self.handled is not None:
             self.note_handled()
 
-    def _has_in_hand(self) -> Subscription | Membership | None:
+    def _has_in_hand(self) -> TopicSubscription | Membership | None:
         """The holder of the message that the program has in hand."""
         holder = self._holder
         return holder.current if isinstance(holder, PatternSubscription) else holder
@@ -156,14 +156,14 @@ class Loop:
         if self.is_handled:
             return
         holder = self._has_in_hand()
-        if isinstance(holder, Subscription):
+        if isinstance(holder, TopicSubscription):
             if holder.in_hand is not None:
                 holder.keep(holder.in_hand)
         elif holder is not None and taken:
             holder.keep(messages[taken - 1])
 
 
-class AioLoop(Loop):
+class AioLoop(MessageLoop):
     """The steps of an `async for` over messages. A step awaits only where it is a call."""
 
     def __init__(
@@ -176,7 +176,7 @@ class AioLoop(Loop):
 
         Args:
             take: settles what was taken, and begins with the next messages.
-            handles: see `Loop`.
+            handles: see `MessageLoop`.
         """
         super().__init__(handles=handles)
         self._take = take

@@ -102,7 +102,7 @@ def check_repeats(steps: Sequence[SubscriberStep], mark: PlanMark) -> None:
         seen.add(step.topic)
 
 
-class Output:
+class OutputFile:
     """An output file that is as long as its record says.
 
     It is cut back to the recorded length before the first message is appended, not earlier: only

@@ -18,7 +18,7 @@ from reliable_pubsub.common.core.steps import SubscriberStep, subscriber_after
 from reliable_pubsub.common.progress import Advance
 
 from .client import Subscriber
-from .output import Output, Shown
+from .output import OutputFile, Shown
 
 
 class SubscriberRun:
@@ -28,7 +28,7 @@ class SubscriberRun:
         self,
         subscriber: Subscriber,
         steps: Sequence[SubscriberStep],
-        output: Output | Shown,
+        output: OutputFile | Shown,
         *,
         sleep: Callable[[float], None],
         advance: Advance,

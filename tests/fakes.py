@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.actions import Admin, AnyAction
+from reliable_pubsub.common.core.actions import AdminRequest, AnyAction
 from reliable_pubsub.common.core.answers import AnyReply, MessageBatches, SubAck
 from reliable_pubsub.common.core.batch import Batch, crc32, whole_batches
 from reliable_pubsub.common.core.client_state import MARKS_MAX, ClientState
@@ -46,7 +46,7 @@ from reliable_pubsub.proxy.core.records import (
     Trimmed,
 )
 from reliable_pubsub.proxy.core.state import BrokerSettings, Setup, State
-from reliable_pubsub.proxy.core.storage import LogReader
+from reliable_pubsub.proxy.core.storage import BatchReader
 from reliable_pubsub.proxy.core.stored import (
     StoredPattern,
     StoredPublisher,
@@ -150,9 +150,9 @@ def an_abort(transaction: int, *, client: str = "p", epoch: int = 1) -> Abort:
 
 def an_action(
     do: AnyAction, *, number: int = 0, nonce: bytes = NONCE, client: str = "admin-0123abcd"
-) -> Admin:
+) -> AdminRequest:
     """An operator looks at an action; with its number, does it."""
-    return Admin(client=client, epoch=0, request=1, do=do, number=number, nonce=nonce)
+    return AdminRequest(client=client, epoch=0, request=1, do=do, number=number, nonce=nonce)
 
 
 def a_hello(
@@ -299,7 +299,7 @@ def an_append(
 
 
 class MemoryLog:
-    """A `LogReader` over a list; it holds what was committed."""
+    """A `BatchReader` over a list; it holds what was committed."""
 
     def __init__(self) -> None:
         self.batches: dict[int, list[Appended]] = {}
@@ -317,27 +317,27 @@ class MemoryLog:
     def read(
         self, topic_id: int, offset: int, *, messages_max: int, bytes_max: int
     ) -> list[Appended]:
-        """See `storage.LogReader.read`."""
+        """See `storage.BatchReader.read`."""
         pairs = ((batch, batch.body) for batch in self.batches.get(topic_id, []))
         found = whole_batches(pairs, offset, messages_max=messages_max, bytes_max=bytes_max)
         return [batch for batch, _ in found]
 
     def timestamp_ns(self, topic_id: int, offset: int) -> int | None:
-        """See `storage.LogReader.timestamp_ns`."""
+        """See `storage.BatchReader.timestamp_ns`."""
         for batch in self.batches.get(topic_id, []):
             if batch.base <= offset < batch.end:
                 return batch.timestamp_ns
         return None
 
     def first_since(self, topic_id: int, base: int, end: int, timestamp_ns: int) -> int | None:
-        """See `storage.LogReader.first_since`."""
+        """See `storage.BatchReader.first_since`."""
         for batch in self.batches.get(topic_id, []):
             if base <= batch.base < end and batch.timestamp_ns >= timestamp_ns:
                 return batch.base
         return None
 
     def find(self, topic_id: int, publisher: str, sequence: int) -> Appended | None:
-        """See `storage.LogReader.find`."""
+        """See `storage.BatchReader.find`."""
         for batch in self.batches.get(topic_id, []):
             inside = batch.first_sequence <= sequence <= batch.last_sequence
             if batch.publisher == publisher and inside:
@@ -346,7 +346,7 @@ class MemoryLog:
 
 
 def a_setup(
-    reader: LogReader | None = None,
+    reader: BatchReader | None = None,
     *,
     boot: str = "boot-1",
     settings: BrokerSettings = BrokerSettings(),  # noqa: B008  (frozen)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import tokenize
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -56,6 +57,14 @@ RIDDLES = re.compile(
 )
 WORDS_OF_A_NAME = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 FOR_EVER_S = 600  # of a process that is to hang
+# One thing in two kinds: a program imports it from `reliable_pubsub` or from `reliable_pubsub.aio`.
+TWINS: dict[str, str] = {
+    "Publisher": "the client that blocks, and that of asyncio",
+    "Stream": "of the publisher that blocks, and of that of asyncio",
+    "Subscriber": "the client that blocks, and that of asyncio",
+    "Ticket": "of a stream that blocks, and of one of asyncio",
+    "Transaction": "`with publisher.transaction()`, and `async with`",
+}
 WAITING = frozenset({"zmq", "time", "socket", "threading", "subprocess", "multiprocessing"})
 
 ROOM_FILES = [f for room in ROOMS for f in sorted((ROOT / room).rglob("*.py"))]
@@ -294,6 +303,51 @@ def test_the_house_rule(rule: Rule, files: list[Path]) -> None:
 
     assert problems
     assert not broken, [found for name in broken for found in problems[name]]
+
+
+def classes_and_aliases(tree: ast.Module) -> Iterator[tuple[str, bool]]:
+    """Public names that are written as those of classes are, and whether each is one."""
+    for node in nodes_of(tree):
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield node.name, True
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                is_variable = isinstance(value, ast.Call) and called(value) == "TypeVar"
+                if re.match("[A-Z].*[a-z]", name) and not is_variable:
+                    yield name, False
+
+
+def class_names_given_twice(trees: dict[str, ast.Module]) -> dict[str, list[str]]:
+    """The files of each name of a class that another class, or a type alias, has too."""
+    files: dict[str, list[str]] = defaultdict(list)
+    classes = set()
+    for file, tree in trees.items():
+        for name, is_class in classes_and_aliases(tree):
+            files[name].append(file)
+            classes |= {name} if is_class else set()
+    return {name: files[name] for name in sorted(classes) if len(files[name]) > 1}
+
+
+def test_the_name_of_a_class_is_given_once_in_the_rooms() -> None:
+    """A search for it ends at the one thing; what is not a twin gets the more exact name."""
+    twice = class_names_given_twice({name_of(file): tree_of(file) for file in ROOM_FILES})
+
+    assert twice.keys() == TWINS.keys(), twice
+
+
+def test_a_name_that_a_class_shares_is_told_with_the_files() -> None:
+    sources = {
+        "proxy/x.py": "class Granted: ...\nclass _Row: ...\nT = TypeVar('T')",
+        "common/x.py": "class Granted: ...\nclass _Row: ...\nT = TypeVar('T')",
+        "proxy/y.py": "class Place: ...\nTopic = str",
+        "common/y.py": "Place = int | None\nTopic = str",
+    }
+
+    assert class_names_given_twice({file: ast.parse(text) for file, text in sources.items()}) == {
+        "Granted": ["proxy/x.py", "common/x.py"],
+        "Place": ["proxy/y.py", "common/y.py"],
+    }
 
 
 def test_every_room_has_its_rule() -> None:

@@ -11,7 +11,7 @@ from .message_base import Role
 from .wording import counted
 
 
-class Outcome(Protocol):
+class ActionOutcome(Protocol):
     """What an action does, or has done; see `AdminOutcome`."""
 
     @property
@@ -31,7 +31,7 @@ class Outcome(Protocol):
         """That end, or lose messages."""
 
 
-def ends_subscription(topic: str, subscriber: str, outcome: Outcome) -> str:
+def ends_subscription(topic: str, subscriber: str, outcome: ActionOutcome) -> str:
     """What `end-subscription` does."""
     return (
         f"ends subscription {outcome.generation} of {subscriber} to {topic}, which has "
@@ -39,17 +39,17 @@ def ends_subscription(topic: str, subscriber: str, outcome: Outcome) -> str:
     )
 
 
-def skips(topic: str, subscriber: str, outcome: Outcome) -> str:
+def skips(topic: str, subscriber: str, outcome: ActionOutcome) -> str:
     """What `skip` does."""
     return f"skips {_offsets(outcome)} of {topic} for {subscriber}"
 
 
-def moves(topic: str, subscriber: str, outcome: Outcome) -> str:
+def moves(topic: str, subscriber: str, outcome: ActionOutcome) -> str:
     """What `set-cursor` does."""
     return f"moves {subscriber} on {topic} from offset {outcome.first} to {outcome.end}"
 
 
-def removes(topic: str, outcome: Outcome) -> str:
+def removes(topic: str, outcome: ActionOutcome) -> str:
     """What `truncate` does."""
     return (
         f"removes {_offsets(outcome)} of {topic} for ever; {_subscriptions(outcome)} with "
@@ -57,21 +57,21 @@ def removes(topic: str, outcome: Outcome) -> str:
     )
 
 
-def deletes(topic: str, outcome: Outcome) -> str:
+def deletes(topic: str, outcome: ActionOutcome) -> str:
     """What `delete-topic` does."""
     is_empty = outcome.first == outcome.end
     held = ", which is empty" if is_empty else f" with {_offsets(outcome)}"
     return f"deletes {topic}{held}, and ends {_subscriptions(outcome)}"
 
 
-def forgets(role: Role, client: str, outcome: Outcome) -> str:
+def forgets(role: Role, client: str, outcome: ActionOutcome) -> str:
     """What `forget-client` does."""
     return f"forgets {role} {client} and ends {_subscriptions(outcome)}"
 
 
-def _offsets(outcome: Outcome) -> str:
+def _offsets(outcome: ActionOutcome) -> str:
     return f"offsets {outcome.first} to {outcome.end - 1}"
 
 
-def _subscriptions(outcome: Outcome) -> str:
+def _subscriptions(outcome: ActionOutcome) -> str:
     return counted(outcome.subscriptions, "subscription")

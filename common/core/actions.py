@@ -88,7 +88,7 @@ AnyAction = (
 )
 
 
-class Effect(Struct, frozen=True, kw_only=True):
+class ActionEffect(Struct, frozen=True, kw_only=True):
     """What an action does, or has done; zeros where it has no such effect."""
 
     first: int = 0  # removed or skipped: offsets first .. end - 1. Moved: from first
@@ -97,7 +97,7 @@ class Effect(Struct, frozen=True, kw_only=True):
     subscriptions: int = 0  # that end, or lose messages
 
 
-class Admin(Request, frozen=True, kw_only=True, tag="ADMIN"):
+class AdminRequest(Request, frozen=True, kw_only=True, tag="ADMIN"):
     """Look at what an action would do, or do it, exactly once however often it is sent.
 
     Answered by ADMIN_ACK, STALE, NOT_POSSIBLE, TRUNCATED, MALFORMED or STORAGE_FULL. Needs no
@@ -118,4 +118,4 @@ class AdminAck(Reply, frozen=True, kw_only=True, tag="ADMIN_ACK"):
     number: int  # of the action; after a look, the next one
     done: bool  # False: it was only looked at, or there was nothing to do
     already: bool  # done: by an earlier copy; else: there is nothing to do
-    effect: Effect
+    effect: ActionEffect

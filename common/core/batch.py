@@ -123,7 +123,7 @@ class Message(Struct, frozen=True, gc=False):
         return self.delivery_count > 1
 
 
-class Place(Protocol):
+class BatchPlace(Protocol):
     """Where the messages of a batch stand."""
 
     @property
@@ -135,7 +135,7 @@ class Place(Protocol):
         """How many there are."""
 
 
-_Place = TypeVar("_Place", bound=Place)
+_Place = TypeVar("_Place", bound=BatchPlace)
 
 
 def whole_batches(

@@ -30,7 +30,7 @@ class Reopen(Struct, frozen=True):
     """Discard the sockets; an answer on its way is not wanted."""
 
 
-class Pause(Struct, frozen=True):
+class Sleep(Struct, frozen=True):
     """Let time pass."""
 
     seconds: float
@@ -57,5 +57,5 @@ class Listen(Struct, frozen=True):
     seconds: float
 
 
-Effect = Exchange | Reopen | Pause | Save | Listen
+Effect = Exchange | Reopen | Sleep | Save | Listen
 Conversation = Generator[Effect, Any, T]

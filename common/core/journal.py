@@ -148,7 +148,7 @@ class Unknown(Line, frozen=True, tag="unknown"):
     sequence: int = 0
 
 
-# Of the proxy: each line is written when what it says is durable. The name without `Line` is a record's.
+# Of the proxy: each line is written when what it says is durable. Without `Line` it is a record.
 
 
 class StoredLine(Line, frozen=True, tag="stored"):

@@ -15,13 +15,13 @@ from .arguments import check_fields
 from .message_base import LeaseS, QoS, SessionKind
 
 
-class Putting(TypedDict):
+class PutKeywords(TypedDict):
     """Keywords of `Publisher.put`."""
 
     qos: QoS
 
 
-class Subscribing(TypedDict):
+class SubscribeKeywords(TypedDict):
     """Keywords of `Subscriber.subscribe`."""
 
     qos: QoS
@@ -44,14 +44,16 @@ class Profile(Struct, frozen=True, kw_only=True):
         check_fields(self)
 
     @property
-    def putting(self) -> Putting:
+    def putting(self) -> PutKeywords:
         """The keywords of `Publisher.put`."""
-        return Putting(qos=self.qos)
+        return PutKeywords(qos=self.qos)
 
     @property
-    def subscribing(self) -> Subscribing:
+    def subscribing(self) -> SubscribeKeywords:
         """The keywords of `Subscriber.subscribe`."""
-        return Subscribing(qos=self.qos, session=self.session, lease_s=self.lease_s, push=self.push)
+        return SubscribeKeywords(
+            qos=self.qos, session=self.session, lease_s=self.lease_s, push=self.push
+        )
 
 
 NO_PROFILE: Final = Profile(name="", use="what a step has that names none")

@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any, Final
 
 from .answers import AnyReply, Malformed, TryLater
-from .conversation import Conversation, Exchange, Pause, Reopen
+from .conversation import Conversation, Exchange, Reopen, Sleep
 from .endpoint import endpoints_of
 from .errors import MalformedError, ProxyUnreachableError, TryLaterError
 from .message_base import Request, Role
@@ -92,7 +92,7 @@ class Requester:
             if attempt > 1 and (later is not None or (attempt - 1) % several == 0):
                 pause_s = retry.pause_before(max((attempt - 1) // several, 1), self._chance())
                 waited_s += pause_s
-                yield Pause(pause_s)
+                yield Sleep(pause_s)
             frames = yield exchange
             reply: AnyReply | None = None
             if frames is None:

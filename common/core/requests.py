@@ -13,7 +13,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, UnsetType
 
-from .actions import Admin
+from .actions import AdminRequest
 from .group_messages import Settle, Take
 from .interest_messages import Subscriptions
 from .limits import (
@@ -74,7 +74,7 @@ class Put(Request, frozen=True, kw_only=True, tag="PUT"):
     qos: StoredQoS = 2  # QoS 0 has no requests: see `relay/core/unstored.py`
 
 
-class Delivery(Request, frozen=True, kw_only=True, tag="DELIVERY"):
+class DeliveryRequest(Request, frozen=True, kw_only=True, tag="DELIVERY"):
     """Ask which of the current subscribers have acknowledged a message; needs no session.
 
     Answered by DELIVERED, LOG_CHANGED or LIMIT.
@@ -191,7 +191,7 @@ AnyRequest = (
     | Stage
     | Commit
     | Abort
-    | Delivery
+    | DeliveryRequest
     | Get
     | Ack
     | Dead
@@ -208,5 +208,5 @@ AnyRequest = (
     | Subscriptions
     | Status
     | Clients
-    | Admin
+    | AdminRequest
 )

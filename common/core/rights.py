@@ -70,7 +70,7 @@ class Rights(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 NOTHING: Final = Rights(ids=())
 
 
-class Client(Struct, frozen=True, kw_only=True):
+class KnownKey(Struct, frozen=True, kw_only=True):
     """A known key."""
 
     name: str
@@ -83,7 +83,7 @@ class _Entry(Rights, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: Annotated[str, Meta(min_length=1, max_length=CLIENT_ID_CHARS_MAX)]
 
 
-def clients_of(document: object, path: str) -> dict[str, Client]:
+def clients_of(document: object, path: str) -> dict[str, KnownKey]:
     """Read a document that maps public keys to names, or to a name with its rights.
 
     Returns:
@@ -111,7 +111,9 @@ def clients_of(document: object, path: str) -> dict[str, Client]:
             named[key] = value
         else:
             raise ConfigurationError(f"{path}: the key {key} has no name, but {value!r:.80}")
-    return {key: Client(name=name, rights=rights.get(key, NOTHING)) for key, name in named.items()}
+    return {
+        key: KnownKey(name=name, rights=rights.get(key, NOTHING)) for key, name in named.items()
+    }
 
 
 def rights_of(document: object, path: str) -> dict[str, Rights]:
@@ -129,13 +131,15 @@ def rights_of(document: object, path: str) -> dict[str, Rights]:
     return {name: _converted(one, Rights, f"{path}: {name}") for name, one in document.items()}
 
 
-def with_rights(names: Mapping[str, str], rights: Mapping[str, Rights]) -> dict[str, Client]:
+def with_rights(names: Mapping[str, str], rights: Mapping[str, Rights]) -> dict[str, KnownKey]:
     """The clients of a folder: a name without an entry may do nothing.
 
     Args:
         names: by public key. rights: by name; names without a key have no effect.
     """
-    return {key: Client(name=name, rights=rights.get(name, NOTHING)) for key, name in names.items()}
+    return {
+        key: KnownKey(name=name, rights=rights.get(name, NOTHING)) for key, name in names.items()
+    }
 
 
 def _converted(value: object, kind: type[R], where: str) -> R:

@@ -50,7 +50,7 @@ class Position(Struct, frozen=True):
         check_fields(self)
 
 
-Place = Annotated[
+StartOrPosition = Annotated[
     Start | Position | None,
     "Now, LastReceived, Earliest, at_offset(n), newest(n), at_time(t), ago(age), a Position that "
     "read() gave, or None",

@@ -42,7 +42,7 @@ Topic = Annotated[
         },
     ),
 ]
-Match = Annotated[
+MatchKey = Annotated[
     str,
     Meta(
         min_length=1,
@@ -51,7 +51,7 @@ Match = Annotated[
         extra={"expected": "a glob of topics, such as sensor/*/heat"},
     ),
 ]
-Pause = Annotated[float, Meta(ge=0, le=SLEEP_S_MAX, extra={"unit": "s"})]
+SleepS = Annotated[float, Meta(ge=0, le=SLEEP_S_MAX, extra={"unit": "s"})]
 Timeout = Annotated[float, Meta(gt=0, le=SLEEP_S_MAX, extra={"unit": "s"})]
 Times = Annotated[int, Meta(ge=1, le=STEP_MESSAGES_MAX)]
 BatchSize = Annotated[int, Meta(ge=1, le=BATCH_MESSAGES_MAX)]
@@ -91,10 +91,10 @@ class PutKeys(Struct, kw_only=True, forbid_unknown_fields=True):
     number_of_times: Annotated[
         Times, Meta(description="how often to put the message, or the whole file")
     ] = _PUT.number_of_times
-    sleep_between_messages: Annotated[Pause, Meta(description="seconds between requests")] = (
+    sleep_between_messages: Annotated[SleepS, Meta(description="seconds between requests")] = (
         _PUT.sleep_between_messages_s
     )
-    sleep_after: Annotated[Pause, Meta(description="seconds after the last request")] = (
+    sleep_after: Annotated[SleepS, Meta(description="seconds after the last request")] = (
         _PUT.sleep_after_s
     )
     batch: Annotated[BatchSize, Meta(description="messages in one request, at most")] = _PUT.batch
@@ -127,7 +127,7 @@ class SubscribeKeys(
     topic: Annotated[Topic | UnsetType, Meta(description="what to subscribe to; this or match")] = (
         UNSET
     )
-    match: Match | UnsetType = UNSET
+    match: MatchKey | UnsetType = UNSET
     where: (
         Annotated[
             str,
@@ -204,7 +204,7 @@ class SubscribeKeys(
         Literal["key"] | UnsetType,
         Meta(description="with group: of each key one message at a time, in their order"),
     ] = UNSET
-    sleep_after: Annotated[Pause, Meta(description="seconds after it")] = _GET.sleep_after_s
+    sleep_after: Annotated[SleepS, Meta(description="seconds after it")] = _GET.sleep_after_s
 
 
 class GetKeys(Struct, kw_only=True, forbid_unknown_fields=True, tag_field="action", tag="get"):
@@ -213,20 +213,20 @@ class GetKeys(Struct, kw_only=True, forbid_unknown_fields=True, tag_field="actio
     topic: Annotated[
         Topic | UnsetType, Meta(description="where to get messages from; this or match")
     ] = UNSET
-    match: Match | UnsetType = UNSET
+    match: MatchKey | UnsetType = UNSET
     number_of_times: Annotated[Times, Meta(description="messages to get, not attempts")] = (
         _GET.number_of_times
     )
     sleep_between: Annotated[
-        Pause,
+        SleepS,
         Meta(
             description="seconds between gets; in a group, what the last one gave is held meanwhile"
         ),
     ] = _GET.sleep_between_s
     sleep_between_messages: Annotated[
-        Pause | UnsetType, Meta(description="the same as sleep_between")
+        SleepS | UnsetType, Meta(description="the same as sleep_between")
     ] = UNSET
-    sleep_after: Annotated[Pause, Meta(description="seconds after the last one")] = (
+    sleep_after: Annotated[SleepS, Meta(description="seconds after the last one")] = (
         _GET.sleep_after_s
     )
     batch: Annotated[BatchSize, Meta(description="messages to get at once, at most")] = _GET.batch
@@ -265,11 +265,11 @@ class UnsubscribeKeys(
     topic: Annotated[
         Topic | UnsetType, Meta(description="what to unsubscribe from; this or match")
     ] = UNSET
-    match: Match | UnsetType = UNSET
+    match: MatchKey | UnsetType = UNSET
     ends_group: Annotated[
         bool, Meta(description="of a group: end it for all members, not only for this one")
     ] = _GET.ends_group
-    sleep_after: Annotated[Pause, Meta(description="seconds after it")] = _GET.sleep_after_s
+    sleep_after: Annotated[SleepS, Meta(description="seconds after it")] = _GET.sleep_after_s
 
 
 class PublisherFile(Struct, forbid_unknown_fields=True):

@@ -19,7 +19,7 @@ from .message_base import QoS, SessionKind, Start
 from .pattern import Topics, glob
 from .start import in_words
 
-Action = Literal["subscribe", "get", "unsubscribe"]
+StepAction = Literal["subscribe", "get", "unsubscribe"]
 OnEmpty = Literal["wait", "skip"]
 Wait = Literal["stored", "delivered"]
 Settles = Literal["ack", "nack", "reject"]
@@ -55,7 +55,7 @@ class SubscriberStep(Struct, frozen=True, kw_only=True):
     others, except `topic` and `sleep_after_s`, are for `get`. Elsewhere they have their defaults.
     """
 
-    action: Action
+    action: StepAction
     topic: str
     number_of_times: int = 1  # messages to get, 1..STEP_MESSAGES_MAX
     sleep_between_s: float = 0.0  # between gets; 0..SLEEP_S_MAX

@@ -70,7 +70,7 @@ def decode_request(frames: Sequence[bytes]) -> tuple[AnyRequest, bytes]:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedError(f"header: {error}") from error
     if isinstance(request, _WITH_BODY):
-        verb = type(request).__name__.upper()
+        verb = request.__struct_config__.tag
         if body is None:
             raise MalformedError(f"{verb} has no body frame")
         if crc32(body) != request.crc:

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core import action_words
-from reliable_pubsub.common.core.action_words import Outcome
+from reliable_pubsub.common.core.action_words import ActionOutcome
 from reliable_pubsub.common.core.message_base import Role
 
 Name = Literal[
@@ -24,7 +24,7 @@ Name = Literal[
 _Text = Annotated[str, Meta(max_length=1_000)]
 
 
-class Asked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AskedAction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One action; the fields that it does not need are empty."""
 
     action: Name
@@ -37,7 +37,7 @@ class Asked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reason: _Text = ""
 
 
-def in_words(asked: Asked, outcome: Outcome) -> str:
+def in_words(asked: AskedAction, outcome: ActionOutcome) -> str:
     """What it does, beginning with a verb, and what the affected clients will see."""
     topic, subscriber = asked.topic, asked.subscriber
     match asked.action:
@@ -67,7 +67,7 @@ def in_words(asked: Asked, outcome: Outcome) -> str:
             return "accepts puts again"
 
 
-def as_seen(asked: Asked, outcome: Outcome) -> Asked:
+def as_seen(asked: AskedAction, outcome: ActionOutcome) -> AskedAction:
     """The action with the place that was looked at, so that nothing else is done after it."""
     place = f"offset {outcome.end}"
     match asked.action:

@@ -17,7 +17,7 @@ from reliable_pubsub.common.core.status import (
 )
 from reliable_pubsub.common.core.wording import counted
 from reliable_pubsub.relay.core.messages import NodeReport
-from reliable_pubsub.relay.core.tree import Look
+from reliable_pubsub.relay.core.tree import TreeSnapshot
 
 from .rates import Rates, counter_of_publisher, counter_of_reader, counter_of_topic
 from .reasons import Reason, reason_of_group, reason_of_subscription
@@ -122,7 +122,7 @@ class Head(Struct, frozen=True, kw_only=True):
 class Board:
     """The rows of one look."""
 
-    def __init__(self, now: Look, earlier: Look | None = None) -> None:
+    def __init__(self, now: TreeSnapshot, earlier: TreeSnapshot | None = None) -> None:
         """Draw them up.
 
         Args:

@@ -8,7 +8,7 @@ from reliable_pubsub.common.core.rights import Quota
 from reliable_pubsub.common.core.status import StatusReport
 
 
-class KeyRow(Struct, frozen=True, kw_only=True):
+class QuotaRow(Struct, frozen=True, kw_only=True):
     """One quota of a key."""
 
     key: str
@@ -17,10 +17,10 @@ class KeyRow(Struct, frozen=True, kw_only=True):
     most: int | None  # None: it has no such bound
 
 
-def key_rows(status: StatusReport) -> tuple[KeyRow, ...]:
+def key_rows(status: StatusReport) -> tuple[QuotaRow, ...]:
     """The quotas that are bounded or in use; the keys nearest to a bound of theirs first."""
     return tuple(
-        KeyRow(
+        QuotaRow(
             key=account.key,
             quota=use.quota,
             used=use.used,

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator
 from typing import Final
 
 from reliable_pubsub.common.core.status import StatusReport
-from reliable_pubsub.relay.core.tree import Look
+from reliable_pubsub.relay.core.tree import TreeSnapshot
 
 BETWEEN_S_MAX: Final = 60.0  # looks further apart give an average that says nothing of now
 
@@ -14,7 +14,7 @@ BETWEEN_S_MAX: Final = 60.0  # looks further apart give an average that says not
 class Rates:
     """How fast each counter of a look grows."""
 
-    def __init__(self, now: Look, earlier: Look | None = None) -> None:
+    def __init__(self, now: TreeSnapshot, earlier: TreeSnapshot | None = None) -> None:
         """Compare two looks.
 
         Args:

@@ -17,13 +17,13 @@ from .reasons import duration
 
 _LEVELS: Final = {0: "at most once", 1: "at least once", 2: "exactly once"}
 
-Mark = Literal["done", "waits", "failed", "note"]
+EventMark = Literal["done", "waits", "failed", "note"]
 
 
-class Event(Struct, frozen=True, kw_only=True):
+class StoryEvent(Struct, frozen=True, kw_only=True):
     """One sentence of the story."""
 
-    mark: Mark
+    mark: EventMark
     text: str
     timestamp_ns: str | None = None  # digits; None: it is not known when
 
@@ -33,7 +33,7 @@ def story_of(
     batch: BatchHeader,
     status: TopicStatus | None,
     letters: Sequence[tuple[Message, bool]] = (),
-) -> tuple[Event, ...]:
+) -> tuple[StoryEvent, ...]:
     """Tell it, in order.
 
     Args:
@@ -48,9 +48,11 @@ def story_of(
     )
 
 
-def _putting(message: Message, batch: BatchHeader) -> Iterator[Event]:
+def _putting(message: Message, batch: BatchHeader) -> Iterator[StoryEvent]:
     if message.event_time_ns is not None:
-        yield Event(mark="note", text="The event itself.", timestamp_ns=str(message.event_time_ns))
+        yield StoryEvent(
+            mark="note", text="The event itself.", timestamp_ns=str(message.event_time_ns)
+        )
     who = message.publisher
     letter = letter_offset_of(who)
     if letter is not None:
@@ -58,14 +60,14 @@ def _putting(message: Message, batch: BatchHeader) -> Iterator[Event]:
     else:
         level = _LEVELS[message.qos]
         text = f"{who} put it as its message {message.sequence:,} of this topic, {level}."
-    yield Event(mark="done", text=text)
+    yield StoryEvent(mark="done", text=text)
     within = (
         "a batch of its own"
         if batch.count == 1
         else f"a batch of {batch.count:,} messages, offsets {batch.base:,} to "
         f"{batch.base + batch.count - 1:,}"
     )
-    yield Event(
+    yield StoryEvent(
         mark="done",
         text=f"The proxy stored it at offset {message.offset:,}, in {within}.",
         timestamp_ns=str(message.timestamp_ns),
@@ -76,43 +78,49 @@ def _rejecting(letters: Sequence[tuple[Message, bool]]) -> frozenset[str]:
     return frozenset((one.headers or {}).get(dead_letter.SUBSCRIBER, "") for one, _ in letters)
 
 
-def _reading(message: Message, status: TopicStatus, rejecting: Collection[str]) -> Iterator[Event]:
+def _reading(
+    message: Message, status: TopicStatus, rejecting: Collection[str]
+) -> Iterator[StoryEvent]:
     offset = message.offset
     for one in status.subscriptions:
         if not one.terms.qos or one.subscriber in rejecting:
             continue
         if one.cursor > offset:
-            yield Event(mark="done", text=f"{one.subscriber} has acknowledged it, or came later.")
+            yield StoryEvent(
+                mark="done", text=f"{one.subscriber} has acknowledged it, or came later."
+            )
         elif one.state == "expired":
             text = f"{one.subscriber} has not acknowledged it, and its lease has ended."
-            yield Event(mark="failed", text=text)
+            yield StoryEvent(mark="failed", text=text)
         else:
             before = offset - one.cursor
             text = f"{one.subscriber} is to get it: {before:,} messages come before it."
             if not before:
                 text = f"{one.subscriber} is to get it next, or has it in its hands"
                 text += f", not heard for {duration(one.silent_s)}."
-            yield Event(mark="waits", text=text)
+            yield StoryEvent(mark="waits", text=text)
     for group in status.groups if isinstance(status.groups, tuple) else ():
         yield _of_group(offset, group)
     if not status.subscriptions and not isinstance(status.groups, tuple):
-        yield Event(mark="note", text="This topic has no subscriptions.")
+        yield StoryEvent(mark="note", text="This topic has no subscriptions.")
 
 
-def _of_group(offset: int, group: GroupStatus) -> Event:
+def _of_group(offset: int, group: GroupStatus) -> StoryEvent:
     if group.cursor > offset:
-        return Event(mark="done", text=f"The group {group.group} is past it: it has ended there.")
-    return Event(
+        return StoryEvent(
+            mark="done", text=f"The group {group.group} is past it: it has ended there."
+        )
+    return StoryEvent(
         mark="waits",
         text=f"In the group {group.group} it waits, is with a member, or has ended before others.",
     )
 
 
-def _dying(letters: Sequence[tuple[Message, bool]]) -> Iterator[Event]:
+def _dying(letters: Sequence[tuple[Message, bool]]) -> Iterator[StoryEvent]:
     for letter, is_again in letters:
         said = letter.headers or {}
         reason = said.get(dead_letter.REASON, "")
-        yield Event(
+        yield StoryEvent(
             mark="failed",
             text=f"{said.get(dead_letter.SUBSCRIBER, '?')} rejected it after "
             f"delivery {said.get(dead_letter.DELIVERIES, '?')}, so it became dead letter "
@@ -120,10 +128,10 @@ def _dying(letters: Sequence[tuple[Message, bool]]) -> Iterator[Event]:
             timestamp_ns=str(letter.timestamp_ns),
         )
         if is_again:
-            yield Event(mark="done", text="A console put that dead letter again.")
+            yield StoryEvent(mark="done", text="A console put that dead letter again.")
 
 
-def _keeping(message: Message, status: TopicStatus) -> Iterator[Event]:
+def _keeping(message: Message, status: TopicStatus) -> Iterator[StoryEvent]:
     waits = [
         one.subscriber
         for one in status.subscriptions
@@ -139,4 +147,4 @@ def _keeping(message: Message, status: TopicStatus) -> Iterator[Event]:
         text = f"It stays stored until {', '.join(waits[:3])}{more} acknowledged it."
     else:
         text = "No reader waits for it: it is history, and stays as long as the topic keeps that."
-    yield Event(mark="note", text=text)
+    yield StoryEvent(mark="note", text=text)

@@ -28,12 +28,12 @@ from .rules_of_subscribers import (
     nothing_while_away,
     subscription_points,
 )
-from .run import Run
+from .run import LabRun
 from .run_index import RunIndex
 from .verdict import Verdict
 
 
-def check(run: Run) -> Verdict:
+def check(run: LabRun) -> Verdict:
     """Hold a run against rules V1 to V13."""
     index = index_run(run)
     stored, losses = durable_acknowledgement(index)

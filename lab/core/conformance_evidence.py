@@ -29,7 +29,7 @@ from reliable_pubsub.common.core.journal import (
 )
 
 
-class Life(Struct, frozen=True):
+class ClientLife(Struct, frozen=True):
     """A process of the client."""
 
     pid: int
@@ -44,7 +44,7 @@ class Claim(Struct, frozen=True):
     offset: int | None = None
 
 
-class Output(Struct, frozen=True):
+class ReadOutput(Struct, frozen=True):
     """An output file as it was read."""
 
     claims: tuple[Claim, ...] = ()
@@ -63,11 +63,11 @@ class _Written(Struct, frozen=True):
 _decode_written = msgspec.json.Decoder(_Written).decode
 
 
-def read_output(data: bytes) -> Output:
+def read_output(data: bytes) -> ReadOutput:
     """Read an output file; what follows the last line end is not written to its end yet."""
     lines = data[: data.rfind(b"\n") + 1].splitlines()
     if any(_is_journal_line(line) for line in lines[:3]):
-        return Output(is_journal=True)
+        return ReadOutput(is_journal=True)
     claims: list[Claim] = []
     unreadable: list[int] = []
     for number, line in enumerate(lines, start=1):
@@ -76,7 +76,7 @@ def read_output(data: bytes) -> Output:
             unreadable.append(number)
         else:
             claims.append(claim)
-    return Output(tuple(claims), unreadable=tuple(unreadable))
+    return ReadOutput(tuple(claims), unreadable=tuple(unreadable))
 
 
 def _is_journal_line(line: bytes) -> bool:
@@ -144,7 +144,9 @@ def watched(before: Watched, lines: Sequence[AnyLine], role: str, client: str) -
     )
 
 
-def begins(lives: Sequence[Life], role: str, client: str, *, output: str = "") -> list[AnyLine]:
+def begins(
+    lives: Sequence[ClientLife], role: str, client: str, *, output: str = ""
+) -> list[AnyLine]:
     """The beginnings of a client's processes."""
     return [
         Begin(
@@ -155,7 +157,7 @@ def begins(lives: Sequence[Life], role: str, client: str, *, output: str = "") -
 
 
 def publisher_lines(
-    lives: Sequence[Life],
+    lives: Sequence[ClientLife],
     client: str,
     topic: str,
     messages: Sequence[bytes],
@@ -258,7 +260,11 @@ def strangers(claims: Sequence[Claim], messages: Sequence[bytes]) -> tuple[int, 
 
 
 def subscriber_lines(
-    lives: Sequence[Life], client: str, topic: str, subscribed: PositionLine | None, output: str
+    lives: Sequence[ClientLife],
+    client: str,
+    topic: str,
+    subscribed: PositionLine | None,
+    output: str,
 ) -> list[AnyLine]:
     """The journal that a subscriber would have written, as far as it can be known.
 

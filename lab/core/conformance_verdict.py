@@ -53,7 +53,7 @@ class Observed(Struct, frozen=True, kw_only=True):
     failed: str = ""  # what the tool could not do
 
 
-class Found(Struct, frozen=True):
+class Breach(Struct, frozen=True):
     """One thing that is wrong."""
 
     rule: str  # "V6", "R14"; "" if no rule is broken, and it is not as expected
@@ -66,7 +66,7 @@ class Result(Struct, frozen=True, kw_only=True):
     case: str
     judgement: Judgement
     judged: tuple[str, ...]  # rules for which there was something to hold them against
-    found: tuple[Found, ...]
+    found: tuple[Breach, ...]
     ending: str  # how it ended, in words
     note: str = ""
 
@@ -83,7 +83,7 @@ def judge(case: Case, role: Role, seen: Observed, verdict: Verdict | None) -> Re
         verdict: of the checker; None: there was nothing to read.
     """
     found = [
-        Found(rule.rule, violation.text)
+        Breach(rule.rule, violation.text)
         for rule in (verdict.rules if verdict else ())
         for violation in rule.violations
     ]
@@ -93,7 +93,7 @@ def judge(case: Case, role: Role, seen: Observed, verdict: Verdict | None) -> Re
         judged.append("R9")
     judged += {"resumes": ["R11"], "stops": ["R14"]}.get(case.ending, [])
     not_expected = list(_not_as_expected(case, seen)) if not found else []
-    found += [Found("", text) for text in not_expected]
+    found += [Breach("", text) for text in not_expected]
     broken = any(one.rule for one in found)
     return Result(
         case=case.name,
@@ -105,16 +105,16 @@ def judge(case: Case, role: Role, seen: Observed, verdict: Verdict | None) -> Re
     )
 
 
-def _broken_by_ending(case: Case, role: Role, seen: Observed) -> Iterator[Found]:
+def _broken_by_ending(case: Case, role: Role, seen: Observed) -> Iterator[Breach]:
     if seen.ahead is not None:
         cursor, written = seen.ahead
-        yield Found(
+        yield Breach(
             "R9",
             f"{CLIENT} acknowledged everything below offset {cursor} when its output held "
             f"{written} messages: what lies between is lost if it dies there",
         )
     if seen.took_back:
-        yield Found(
+        yield Breach(
             "R11",
             f"{CLIENT} was fenced, and the same process took a higher epoch: it stole its id back "
             "from the process that had taken over",
@@ -123,13 +123,13 @@ def _broken_by_ending(case: Case, role: Role, seen: Observed) -> Iterator[Found]
         verb = "acknowledged" if role == "publisher" else "received"
         if seen.went_on:
             shown = ", ".join(repr(one) for one in seen.went_on[:VIOLATIONS_SHOWN])
-            yield Found(
+            yield Breach(
                 "R14",
                 f"the store was replaced, and {CLIENT} went on over the other log: its output has "
                 f"{len(seen.went_on)} messages {verb} there ({shown})",
             )
         elif any(one.code == 0 for one in seen.ended):
-            yield Found(
+            yield Breach(
                 "R14",
                 f"the store was replaced, and {CLIENT} ended with exit code 0, as if all were well",
             )

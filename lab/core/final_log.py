@@ -112,7 +112,7 @@ def _audited(found: Iterable[Found], found_ends: Mapping[str, FoundEnd]) -> dict
 
 
 @dataclass(slots=True)
-class Start:
+class TopicStart:
     """Where a topic begins from here on, by the word of one life of the proxy."""
 
     at_ns: int
@@ -122,13 +122,13 @@ class Start:
 
 def starts_of(
     created: Iterable[CreatedLine], trimmed: Iterable[TrimmedLine]
-) -> Mapping[str, Sequence[Start]]:
+) -> Mapping[str, Sequence[TopicStart]]:
     """Where each topic began, one after another, as the proxy told it."""
-    starts: dict[str, list[Start]] = {}
+    starts: dict[str, list[TopicStart]] = {}
     for line in created:
-        starts.setdefault(line.topic, []).append(Start(line.at_ns, line.pid, 0))
+        starts.setdefault(line.topic, []).append(TopicStart(line.at_ns, line.pid, 0))
     for cut in trimmed:
-        starts.setdefault(cut.topic, []).append(Start(cut.at_ns, cut.pid, cut.start))
+        starts.setdefault(cut.topic, []).append(TopicStart(cut.at_ns, cut.pid, cut.start))
     for of_topic in starts.values():
         of_topic.sort(key=attrgetter("offset"))
     return starts

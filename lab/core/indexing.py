@@ -13,9 +13,9 @@ from reliable_pubsub.common.core import journal
 from reliable_pubsub.common.core.batch import NO_OFFSET
 
 from .final_log import final_logs
-from .run import Run
+from .run import LabRun
 from .run_index import Attempt, Life, RunIndex, Unstored
-from .subscription import Stream
+from .subscription import SubscriberStream
 from .unlogged_stores import starts_after_a_kill, unlogged_stores
 from .verdict import MessageKey
 
@@ -23,7 +23,7 @@ from .verdict import MessageKey
 OfCall = journal.Invoke | journal.Ok | journal.Failed | journal.Unknown
 
 
-def index_run(run: Run) -> RunIndex:
+def index_run(run: LabRun) -> RunIndex:
     """Arrange a run, in one pass over its lines."""
     reader = _Reader(RunIndex(run))
     handlers: dict[type, Callable[[Any], None]] = {
@@ -343,9 +343,9 @@ class _Reader:
         if code == "LOG_CHANGED":
             self.index.told_changed[process] = None
 
-    def _stream(self, line: journal.Invoke | journal.Ok | journal.Failed) -> Stream:
+    def _stream(self, line: journal.Invoke | journal.Ok | journal.Failed) -> SubscriberStream:
         key = (line.process, line.topic)
         stream = self.index.streams.get(key)
         if stream is None:
-            stream = self.index.streams[key] = Stream(line.process, line.topic)
+            stream = self.index.streams[key] = SubscriberStream(line.process, line.topic)
         return stream

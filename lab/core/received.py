@@ -11,15 +11,15 @@ from reliable_pubsub.common.core.journal import Failed, Seen
 
 from .finding import Finding, in_words
 from .run_index import RunIndex
-from .subscription import NEVER, Stream, Subscription
+from .subscription import NEVER, SubscriberStream, SubscriptionSpan
 from .verdict import key_of
 
 
 @dataclass(slots=True)
-class Received:
+class ReceivedMessages:
     """What a subscriber has of a topic, by its output or else by what was handed over."""
 
-    stream: Stream
+    stream: SubscriberStream
     position: int | None = None  # what is to come next; None: it received nothing
     skipped: list[tuple[int, int]] = field(default_factory=list)  # without a report: first, end
     count: int = 0
@@ -29,21 +29,21 @@ class Received:
 class OutputReader:
     """Follows the lines of an output through the subscriptions that they belong to."""
 
-    def __init__(self, index: RunIndex, stream: Stream, finding: Finding) -> None:
+    def __init__(self, index: RunIndex, stream: SubscriberStream, finding: Finding) -> None:
         self._run = index
         self._stream = stream
         self._finding = finding
-        self._received = Received(stream)
+        self._received = ReceivedMessages(stream)
         self._subscriptions = stream.subscriptions
         self._index = -1  # before the first subscription
         self._position = -1
         self._times: Counter[int] = Counter()  # how often an offset is still to come
 
-    def read(self, lines: Sequence[Seen]) -> Received:
+    def read(self, lines: Sequence[Seen]) -> ReceivedMessages:
         received = self._received
         received.count = len(lines)
         if not self._subscriptions and lines:  # its journal is not here
-            self._subscriptions = [Subscription(lines[0].offset)]
+            self._subscriptions = [SubscriptionSpan(lines[0].offset)]
         # A subscription that was left, or that another one followed, has no lines from here on.
         has_gets = any(subscription.has_gets for subscription in self._subscriptions)
         last = len(self._subscriptions) - 1
@@ -74,7 +74,7 @@ class OutputReader:
         begins = later.jump_is_told(later.start, line.offset)
         return not current.gave(line) or (begins and self._was_cut_off(line, current))
 
-    def _was_cut_off(self, line: Seen, subscription: Subscription) -> bool:
+    def _was_cut_off(self, line: Seen, subscription: SubscriptionSpan) -> bool:
         """Whether what a subscription was given there was not recorded.
 
         Where that is not told, an offset that comes once more was.
@@ -140,7 +140,7 @@ class OutputReader:
         else:
             self._finding.broken(f"{text} again or out of order: {expected} was to come", key)
 
-    def _check_recorded(self, subscription: Subscription, position: int) -> None:
+    def _check_recorded(self, subscription: SubscriptionSpan, position: int) -> None:
         if position < subscription.recorded_end:
             self._received.skipped.append((position, subscription.recorded_end))
             self._finding.broken(
@@ -149,7 +149,7 @@ class OutputReader:
                 self._run.message_at(self._stream.topic, position),
             )
 
-    def _check_resumes(self, subscription: Subscription) -> None:
+    def _check_resumes(self, subscription: SubscriptionSpan) -> None:
         """Where it resumes after a restart: not after what was handed over to it.
 
         A reported loss begins at its position; in a new life that may be what was recorded.
@@ -185,20 +185,24 @@ class HandOverReader:
     """Follows what `get` gave. What was in hand when a life ended may come again, marked."""
 
     def __init__(
-        self, index: RunIndex, stream: Stream, finding: Finding, power_losses_ns: Sequence[int]
+        self,
+        index: RunIndex,
+        stream: SubscriberStream,
+        finding: Finding,
+        power_losses_ns: Sequence[int],
     ) -> None:
         self._run = index
         self._stream = stream
         self._finding = finding
         self._losses_ns = power_losses_ns
-        self._received = Received(stream)
+        self._received = ReceivedMessages(stream)
 
-    def read(self) -> Received:
+    def read(self) -> ReceivedMessages:
         for subscription in self._stream.subscriptions:
             self._read(subscription)
         return self._received
 
-    def _read(self, subscription: Subscription) -> None:
+    def _read(self, subscription: SubscriptionSpan) -> None:
         self._position = self._floor = subscription.start  # what is to come; from where again
         self._qos = subscription.qos
         self._known = range(0)  # what it remembers to have handed over
@@ -336,7 +340,7 @@ class HandOverReader:
         return message.offset in self._known and message.timestamp_ns == before_ns
 
 
-def wrong_loss(finding: Finding, stream: Stream, line: Failed, expected: int) -> None:
+def wrong_loss(finding: Finding, stream: SubscriberStream, line: Failed, expected: int) -> None:
     finding.broken(
         f"{stream.subscriber} was told that {stream.topic!r} lost {line.first} to {line.end - 1}, "
         f"where {expected} was to come"

@@ -11,24 +11,24 @@ from operator import attrgetter
 
 from reliable_pubsub.common.core.journal import Failed
 
-from .final_log import Start, starts_of
+from .final_log import TopicStart, starts_of
 from .finding import Finding
-from .received import HandOverReader, OutputReader, Received
+from .received import HandOverReader, OutputReader, ReceivedMessages
 from .rules_of_dead_letters import check_letters_are_there
 from .rules_of_unstored import check_unstored
 from .run_index import REMOVING, RunIndex
-from .subscription import Stream
+from .subscription import SubscriberStream
 from .verdict import Losses, key_of
 
 
-def delivered_once(index: RunIndex) -> tuple[Finding, list[Received]]:
+def delivered_once(index: RunIndex) -> tuple[Finding, list[ReceivedMessages]]:
     """V6. From the subscription point on each offset once, in order, without gap."""
     finding = Finding(
         "V6",
         "each subscriber has every offset from where it subscribed, once, in order",
         "no subscriber has an output or a journal of what it was given",
     )
-    all_received: list[Received] = []
+    all_received: list[ReceivedMessages] = []
     for (subscriber, topic), stream in _all_streams(index).items():
         output = index.outputs.get(subscriber)
         if output is not None:
@@ -45,14 +45,14 @@ def delivered_once(index: RunIndex) -> tuple[Finding, list[Received]]:
     return finding, all_received
 
 
-def _all_streams(index: RunIndex) -> dict[tuple[str, str], Stream]:
+def _all_streams(index: RunIndex) -> dict[tuple[str, str], SubscriberStream]:
     """Also those of which only an output is there."""
     streams = dict(index.streams)
     for subscriber, lines in index.outputs.items():
         for topic in {line.topic: None for line in lines}:
             if (subscriber, topic) in index.members:
                 continue  # in a group: V13
-            streams.setdefault((subscriber, topic), Stream(subscriber, topic))
+            streams.setdefault((subscriber, topic), SubscriberStream(subscriber, topic))
     return streams
 
 
@@ -93,7 +93,7 @@ def _check_told_losses(index: RunIndex, finding: Finding) -> None:
             finding.broken(f"{what}{why}")
 
 
-def _never_began_there(starts: Sequence[Start], line: Failed) -> str:
+def _never_began_there(starts: Sequence[TopicStart], line: Failed) -> str:
     """Why a topic cannot have begun at the end of a told loss by then; "" if it can.
 
     The last lines of a life of the proxy may be missing, so only what one life tells is complete.
@@ -110,7 +110,7 @@ def _never_began_there(starts: Sequence[Start], line: Failed) -> str:
     return f", and it began at {before.offset}, and then at {start.offset}"
 
 
-def subscriber_losses(index: RunIndex, received: Received) -> Losses | None:
+def subscriber_losses(index: RunIndex, received: ReceivedMessages) -> Losses | None:
     """What a subscriber did not receive and was not told of."""
     stream = received.stream
     line = index.finished.get(stream.subscriber)
@@ -132,7 +132,7 @@ def subscriber_losses(index: RunIndex, received: Received) -> Losses | None:
     )
 
 
-def end_for(index: RunIndex, received: Received) -> int | None:
+def end_for(index: RunIndex, received: ReceivedMessages) -> int | None:
     """The position of a subscriber that has everything; None if it is not subscribed."""
     current = received.stream.current
     log = index.logs.get(received.stream.topic)

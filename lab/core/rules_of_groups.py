@@ -19,7 +19,7 @@ from .run_index import Life, RunIndex
 from .subscription import NEVER
 from .verdict import key_of
 
-Place = tuple[str, str, int]  # topic, group, generation
+GroupKey = tuple[str, str, int]  # topic, group, generation
 
 
 @dataclass(slots=True)
@@ -172,9 +172,9 @@ class _Groups:
     """Takes the lines of members in their order."""
 
     def __init__(self, index: RunIndex) -> None:
-        self.of: dict[Place, OfGroup] = {}
+        self.of: dict[GroupKey, OfGroup] = {}
         self._index = index
-        self._in_hand: dict[tuple[str, int], list[tuple[Place, Holding]]] = {}  # of a process
+        self._in_hand: dict[tuple[str, int], list[tuple[GroupKey, Holding]]] = {}  # of a process
         # By process and topic: the group that it has joined, and its generation.
         self._joined: dict[tuple[str, str], tuple[str, int]] = {}
         self._calls: dict[tuple[str, int, int], list[Invoke]] = {}  # without an answer
@@ -184,7 +184,7 @@ class _Groups:
             self._in_doubt(invokes)
         self._fence()
 
-    def _place(self, process: str, topic: str) -> Place:
+    def _place(self, process: str, topic: str) -> GroupKey:
         """The group that a process has joined last."""
         return (topic, *self._joined.get((process, topic), ("", 0)))
 
@@ -263,7 +263,7 @@ class _Groups:
             of.holdings.setdefault(seen.offset, []).append(one)
             self._in_hand.setdefault(who, []).append((place, one))
 
-    def _extend(self, life: Life, place: Place, at: int, invoke: Invoke, line: Ok) -> None:
+    def _extend(self, life: Life, place: GroupKey, at: int, invoke: Invoke, line: Ok) -> None:
         for of, one in self._in_hand.get((life.process, life.pid), []):
             if of == place and one.seen.offset == at and line.lease_ms:
                 one.until_ns = max(one.until_ns, invoke.at_ns + line.lease_ms * 10**6)

@@ -12,15 +12,15 @@ from itertools import pairwise
 
 from .finding import Finding
 from .run_index import RunIndex
-from .subscription import Stream, Subscription
+from .subscription import SubscriberStream, SubscriptionSpan
 from .verdict import key_of
 
 
 def check_start(
     index: RunIndex,
-    stream: Stream,
-    before: Subscription | None,
-    subscription: Subscription,
+    stream: SubscriberStream,
+    before: SubscriptionSpan | None,
+    subscription: SubscriptionSpan,
     finding: Finding,
 ) -> None:
     """A subscription that was asked to begin somewhere begins there.
@@ -39,9 +39,9 @@ class _Asked:
     """A subscription that was asked to begin somewhere."""
 
     index: RunIndex
-    stream: Stream
-    before: Subscription | None
-    subscription: Subscription
+    stream: SubscriberStream
+    before: SubscriptionSpan | None
+    subscription: SubscriptionSpan
     finding: Finding
 
     @property
@@ -110,7 +110,7 @@ class _Asked:
             for line in self.index.positions
         )
 
-    def _check_not_again(self, before: Subscription) -> None:
+    def _check_not_again(self, before: SubscriptionSpan) -> None:
         """Only a replay begins below what was acknowledged."""
         left = self._left_by_operator(before)
         lowest = before.confirmed if left is None else min(left, before.confirmed)
@@ -118,7 +118,7 @@ class _Asked:
             had = f"it had acknowledged everything below {before.confirmed}"
             self.broken(f", which is no replay; {had}", self.start)
 
-    def _check_last(self, before: Subscription) -> None:
+    def _check_last(self, before: SubscriptionSpan) -> None:
         """After what was acknowledged last, of what was handed over or given up."""
         highest = _highest(self.index, self.stream, before)
         is_left = self.start == self._left_by_operator(before)
@@ -165,7 +165,7 @@ class _Asked:
             self.broken(f"; the topic had at most {end} messages by then", highest)
 
 
-def _highest(index: RunIndex, stream: Stream, before: Subscription) -> int:
+def _highest(index: RunIndex, stream: SubscriberStream, before: SubscriptionSpan) -> int:
     """The highest place that a subscription may have reached.
 
     A dead letter moves it too, also if the answer was lost and the subscriber died.
@@ -180,7 +180,10 @@ def _highest(index: RunIndex, stream: Stream, before: Subscription) -> int:
 
 
 def _forgets(
-    index: RunIndex, stream: Stream, before: Subscription, subscription: Subscription
+    index: RunIndex,
+    stream: SubscriberStream,
+    before: SubscriptionSpan,
+    subscription: SubscriptionSpan,
 ) -> bool:
     """Whether nothing of the one before is known: another log, a clean session that ended.
 
@@ -203,7 +206,10 @@ def _forgets(
 
 
 def _is_forgotten(
-    index: RunIndex, stream: Stream, before: Subscription, subscription: Subscription
+    index: RunIndex,
+    stream: SubscriberStream,
+    before: SubscriptionSpan,
+    subscription: SubscriptionSpan,
 ) -> bool:
     """Whether an operator has forgotten the subscriber between two of its subscriptions."""
     if before.opened is None or subscription.opened is None:

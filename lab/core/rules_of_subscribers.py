@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from reliable_pubsub.common.core.journal import Ok
 
 from .finding import Finding, in_words, runs_of
-from .received import Received
+from .received import ReceivedMessages
 from .rules_of_delivery import end_for
 from .rules_of_puts import puts_by_topic
 from .rules_of_sessions import check_ends
 from .rules_of_starts import check_marks, check_refused_starts, check_start
 from .run_index import Attempt, RunIndex
-from .subscription import NEVER, Stream, Subscription
+from .subscription import NEVER, SubscriberStream, SubscriptionSpan
 from .verdict import MessageKey, key_of
 
 
@@ -109,7 +109,7 @@ def _subscribed_before(index: RunIndex) -> dict[tuple[str, str, int], int]:
     return first
 
 
-def nothing_while_away(index: RunIndex, all_received: Sequence[Received]) -> Finding:
+def nothing_while_away(index: RunIndex, all_received: Sequence[ReceivedMessages]) -> Finding:
     """V9. Nothing is delivered between an acknowledged unsubscribe and the next subscribe."""
     finding = Finding(
         "V9", "nothing is delivered between unsubscribe and subscribe", "no one unsubscribed"
@@ -136,7 +136,7 @@ def nothing_while_away(index: RunIndex, all_received: Sequence[Received]) -> Fin
     return finding
 
 
-def everything_ends(index: RunIndex, all_received: Sequence[Received]) -> Finding:
+def everything_ends(index: RunIndex, all_received: Sequence[ReceivedMessages]) -> Finding:
     """V12. What was expected to finish did; who had to receive everything has it; all agree."""
     finding = Finding(
         "V12",
@@ -166,7 +166,7 @@ def everything_ends(index: RunIndex, all_received: Sequence[Received]) -> Findin
     return finding
 
 
-def _may_have_left(stream: Stream) -> bool:
+def _may_have_left(stream: SubscriberStream) -> bool:
     """Whether an unsubscribe may have ended it: then a pattern may have begun another one."""
     return stream.current is not None and stream.current.leaving
 
@@ -243,7 +243,7 @@ def _check_sizes(index: RunIndex, finding: Finding) -> None:
             )
 
 
-def _subscribes(subscription: Subscription) -> Iterator[Ok]:
+def _subscribes(subscription: SubscriptionSpan) -> Iterator[Ok]:
     """The answers to its subscribes."""
     if subscription.opened is not None:
         yield subscription.opened
@@ -252,7 +252,9 @@ def _subscribes(subscription: Subscription) -> Iterator[Ok]:
             yield line
 
 
-def _check_positions(index: RunIndex, all_received: Sequence[Received], finding: Finding) -> None:
+def _check_positions(
+    index: RunIndex, all_received: Sequence[ReceivedMessages], finding: Finding
+) -> None:
     """The proxy and the clients agree on who is subscribed, and where."""
     for received in all_received:
         stream = received.stream

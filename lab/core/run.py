@@ -16,7 +16,7 @@ class OutputLine(Struct, frozen=True, gc=False):
     message: Seen  # without delivery count: each is there once
 
 
-class Run(Struct, frozen=True, kw_only=True):
+class LabRun(Struct, frozen=True, kw_only=True):
     """Everything that a verdict rests on."""
 
     lines: Sequence[AnyLine]  # by time; lines of one process in the order of its file

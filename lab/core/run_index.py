@@ -33,8 +33,8 @@ from reliable_pubsub.common.core.journal import (
 )
 
 from .final_log import FinalLog
-from .run import OutputLine, Run
-from .subscription import NEVER, Stream
+from .run import LabRun, OutputLine
+from .subscription import NEVER, SubscriberStream
 from .verdict import MessageKey, key_of
 
 REMOVING: Final = ("truncate", "delete_topic")  # actions that remove messages
@@ -118,14 +118,16 @@ Attempts = dict[tuple[int, int], Attempt]  # by sequence and CRC-32
 class RunIndex:
     """A run, arranged."""
 
-    run: Run
+    run: LabRun
     lives: dict[tuple[str, int], Life] = field(default_factory=dict)
     puts: dict[tuple[str, str], Attempts] = field(default_factory=dict)  # topic, publisher
     # publisher, life, number: what was sent under it, by topic, sequence and CRC-32
     transactions: dict[tuple[str, int, int], dict[tuple[str, int, int], Attempt]] = field(
         default_factory=dict
     )
-    streams: dict[tuple[str, str], Stream] = field(default_factory=dict)  # subscriber, topic
+    streams: dict[tuple[str, str], SubscriberStream] = field(
+        default_factory=dict
+    )  # subscriber, topic
     logs: dict[str, FinalLog] = field(default_factory=dict)
     hellos: list[tuple[Life, int, Ok]] = field(default_factory=list)  # with the time of `invoke`
     effects: list[tuple[Life, Invoke, Ok]] = field(default_factory=list)  # with an epoch

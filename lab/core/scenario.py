@@ -17,8 +17,8 @@ PROXY: Final = "proxy"
 STANDBY: Final = "proxy-2"  # with a database only, as the next one
 DATABASE: Final = "database"
 EVERYTHING: Final = "everything"
-Fault = Literal["cursor_on_send", "dedup_last_id"]  # `variants.py` has them
-FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
+FaultyVariant = Literal["cursor_on_send", "dedup_last_id"]  # `variants.py` has them
+FAULTS: Final[tuple[FaultyVariant, ...]] = get_args(FaultyVariant)
 
 Role = Literal["proxy", "relay", "publisher", "subscriber", "database"]
 What = Literal[
@@ -89,15 +89,15 @@ class After(Struct, frozen=True):
     count: int  # 1, 2, 3, ...
 
 
-class Subscribed(Struct, frozen=True):
+class AllSubscribed(Struct, frozen=True):
     """When all subscribers that start at once are subscribed."""
 
 
-When = At | After | Subscribed
+When = At | After | AllSubscribed
 AT_ONCE: Final = At(float("-inf"))
 
 
-class Event(Struct, frozen=True, kw_only=True):
+class ScenarioEvent(Struct, frozen=True, kw_only=True):
     """Something that is done to processes, to their links, or to the proxy's disk."""
 
     when: When
@@ -130,13 +130,13 @@ class RandomEvents(Struct, frozen=True, kw_only=True):
     targets: tuple[str, ...]
 
 
-class Database(Struct, frozen=True, kw_only=True):
+class ScenarioDatabase(Struct, frozen=True, kw_only=True):
     """A PostgreSQL server that two proxies share."""
 
     copy: bool = False  # a synchronous standby server, which is promoted when the first one dies
 
 
-class Relay(Struct, frozen=True, kw_only=True):
+class ScenarioRelay(Struct, frozen=True, kw_only=True):
     """A relay that takes part."""
 
     name: str
@@ -144,7 +144,7 @@ class Relay(Struct, frozen=True, kw_only=True):
     strategy: Strategy = "subsume"
 
 
-class Client(Struct, frozen=True, kw_only=True):
+class ScenarioClient(Struct, frozen=True, kw_only=True):
     """A publisher or a subscriber that takes part."""
 
     name: str  # of the process
@@ -181,10 +181,10 @@ class Scenario(Struct, frozen=True, kw_only=True):
     fault: str = ""  # one of `FAULTS`: a switched-on exercise
     patience_s: float = PATIENCE_S  # nothing moves for so long: it has failed
     proxy: Mapping[str, object] = {}  # settings file of the proxy, as plain data
-    database: Database | None = None  # None: one proxy, with a file
-    relays: Mapping[str, Relay] = {}
-    clients: Mapping[str, Client]
-    events: tuple[Event, ...] = ()
+    database: ScenarioDatabase | None = None  # None: one proxy, with a file
+    relays: Mapping[str, ScenarioRelay] = {}
+    clients: Mapping[str, ScenarioClient]
+    events: tuple[ScenarioEvent, ...] = ()
     random: tuple[RandomEvents, ...] = ()
     expect: Expectation = Expectation()
 
@@ -218,7 +218,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
             if isinstance(step, PublisherStep) and step.topic == topic
         )
 
-    def messages_planned(self, client: Client) -> int:
+    def messages_planned(self, client: ScenarioClient) -> int:
         """Messages that a client puts or gets, by its plan."""
         if client.role == "publisher":
             return sum(step.number_of_times for step in client.steps)

@@ -24,9 +24,9 @@ from .scenario import (
     PROXY,
     After,
     At,
-    Event,
     RandomEvents,
     Role,
+    ScenarioEvent,
     What,
     When,
 )
@@ -107,9 +107,9 @@ class EventReader:
 
     # What happens.
 
-    def fixed(self) -> tuple[Event, ...]:
+    def fixed(self) -> tuple[ScenarioEvent, ...]:
         """Those that happen at a moment that the file names."""
-        events: list[Event] = []
+        events: list[ScenarioEvent] = []
         for index, one in enumerate(self._events):
             if not _is_random(one):
                 events += self._event(("events", index), one)
@@ -124,7 +124,7 @@ class EventReader:
             if _is_random(one)
         )
 
-    def _event(self, path: KeyPath, event: EventKeys) -> list[Event]:
+    def _event(self, path: KeyPath, event: EventKeys) -> list[ScenarioEvent]:
         keys = self._data["events"][path[1]]
         given: list[What] = [action for action in ACTIONS if action in keys]
         if set(given) in ({"kill", "restart"}, {"rollback", "restart"}):
@@ -145,7 +145,7 @@ class EventReader:
             restart = "" if isinstance(event.restart, list) else event.restart
             restart_s = self.seconds((*path, "restart"), restart)
         return [
-            Event(
+            ScenarioEvent(
                 when=self._when(path, event),
                 what=what,
                 targets=self._targets((*path, what), keys[what], what),
@@ -214,7 +214,7 @@ class EventReader:
             return ()
         return tuple(found)
 
-    def _check_disk(self, events: Sequence[Event]) -> None:
+    def _check_disk(self, events: Sequence[ScenarioEvent]) -> None:
         """A small disk lives in a namespace of its own, where no copy of it is made."""
         kinds = {event.what for event in events}
         if kinds & {"fill_disk", "free_disk"} and kinds & {"backup", "rollback"}:

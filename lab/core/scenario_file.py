@@ -27,24 +27,24 @@ from .scenario import (
     EVERYTHING,
     PROXY,
     STANDBY,
+    AllSubscribed,
     At,
-    Client,
-    Database,
     Expectation,
-    Relay,
     Role,
     Scenario,
-    Subscribed,
+    ScenarioClient,
+    ScenarioDatabase,
+    ScenarioRelay,
     When,
 )
 from .scenario_events import EventReader
 from .scenario_keys import (
-    ClientKeys,
     Count,
     ExpectKeys,
     GetAllFile,
     GetAllKeys,
     PublisherKeys,
+    ScenarioClientKeys,
     ScenarioKeys,
     SubscriberKeys,
     TriggerKeys,
@@ -101,7 +101,7 @@ class _Reader:
         if keys.database is not UNSET:
             self._roles |= {STANDBY: "proxy", DATABASE: "database"}
         self._note_roles("relay", keys.relays)
-        by_role: dict[Role, Mapping[str, ClientKeys]]
+        by_role: dict[Role, Mapping[str, ScenarioClientKeys]]
         by_role = {"publisher": keys.publishers, "subscriber": keys.subscribers}
         for role, given in by_role.items():
             self._note_roles(role, given)
@@ -120,7 +120,7 @@ class _Reader:
             fault=or_else(keys.fault, ""),
             patience_s=self._events.seconds(("patience",), keys.patience),
             proxy=keys.proxy,
-            database=None if keys.database is UNSET else Database(copy=keys.database.copy),
+            database=None if keys.database is UNSET else ScenarioDatabase(copy=keys.database.copy),
             relays=self._relays(),
             clients=clients,
             events=self._events.fixed(),
@@ -162,12 +162,12 @@ class _Reader:
             else:
                 self._roles[name] = role
 
-    def _relays(self) -> Mapping[str, Relay]:
-        found: dict[str, Relay] = {}
+    def _relays(self) -> Mapping[str, ScenarioRelay]:
+        found: dict[str, ScenarioRelay] = {}
         for name, one in self._keys.relays.items():
             above = (PROXY, *found)  # those above it in the file: no ring
             through = self._through(("relays", name), one.through, above)
-            found[name] = Relay(name=name, through=through, strategy=one.strategy)
+            found[name] = ScenarioRelay(name=name, through=through, strategy=one.strategy)
         return found
 
     def _through(self, key_path: KeyPath, given: str, nodes: Sequence[str]) -> str:
@@ -177,7 +177,7 @@ class _Reader:
             self._events.wrong((*key_path, "through"), given, expected)
         return given
 
-    def _check_put(self, clients: Mapping[str, Client]) -> None:
+    def _check_put(self, clients: Mapping[str, ScenarioClient]) -> None:
         """Note each get that waits for ever, because nothing is put on its topic."""
         put = {s.topic for c in clients.values() for s in c.steps if isinstance(s, PublisherStep)}
         for client in clients.values():
@@ -192,7 +192,7 @@ class _Reader:
                         + did_you_mean(step.topic, put),
                     )
 
-    def _client(self, role: Role, name: str, keys: ClientKeys) -> Client:
+    def _client(self, role: Role, name: str, keys: ScenarioClientKeys) -> ScenarioClient:
         path: KeyPath = (f"{role}s", name)
         try:
             names.client_id(keys.id or "sound")
@@ -203,8 +203,8 @@ class _Reader:
         through = PROXY
         if isinstance(keys, SubscriberKeys):
             through = self._through(path, keys.through, (PROXY, *relays))
-        start: When = Subscribed() if role == "publisher" else AT_ONCE
-        return Client(
+        start: When = AllSubscribed() if role == "publisher" else AT_ONCE
+        return ScenarioClient(
             name=name,
             role=role,
             id=keys.id or name,
@@ -263,7 +263,7 @@ class _Reader:
         if isinstance(start, TriggerKeys):
             return self._events.trigger(key_path, start)
         if start == "subscribed":
-            return Subscribed()
+            return AllSubscribed()
         return (
             AT_ONCE if start == "at once" else At(self._events.seconds(key_path, start, zero=True))
         )

@@ -20,7 +20,7 @@ from reliable_pubsub.common.core.step_keys import (
 )
 from reliable_pubsub.relay.core.pattern import Strategy
 
-from .scenario import ACK_TIMEOUT_S, PATIENCE_S, PROXY, SEND_RETRIES, ByChance, Fault
+from .scenario import ACK_TIMEOUT_S, PATIENCE_S, PROXY, SEND_RETRIES, ByChance, FaultyVariant
 
 BYTES_MAX: Final = 2**31
 
@@ -30,7 +30,7 @@ Duration = (
     Annotated[float, Meta(ge=0, le=SLEEP_S_MAX, title="duration", extra=_DURATION_EXPECTED)]
     | Annotated[str, Meta(pattern=f"^{_DURATION}$", title="duration", extra=_DURATION_EXPECTED)]
 )
-Names = (
+Targets = (
     Annotated[str, Meta(title="name")]
     | Annotated[list[str], Meta(min_length=1, title="list of names")]
 )
@@ -61,7 +61,7 @@ class GetAllKeys(GetKeys, kw_only=True, tag="get"):
     number_of_times: AllOrCount = 1  # type: ignore[assignment]  # wider than in a step file
 
 
-class ClientKeys(Struct, kw_only=True, forbid_unknown_fields=True):
+class ScenarioClientKeys(Struct, kw_only=True, forbid_unknown_fields=True):
     """What publishers and subscribers have in common."""
 
     id: Annotated[
@@ -108,7 +108,7 @@ class GetAllFile(Struct, forbid_unknown_fields=True):
     ]
 
 
-class PublisherKeys(ClientKeys, kw_only=True):
+class PublisherKeys(ScenarioClientKeys, kw_only=True):
     """A publisher."""
 
     steps: Annotated[
@@ -118,7 +118,7 @@ class PublisherKeys(ClientKeys, kw_only=True):
     ]
 
 
-class SubscriberKeys(ClientKeys, kw_only=True):
+class SubscriberKeys(ScenarioClientKeys, kw_only=True):
     """A subscriber."""
 
     steps: Annotated[
@@ -154,13 +154,13 @@ class EventKeys(Struct, kw_only=True, forbid_unknown_fields=True):
         Meta(description="when a client has put or got so many: {process: publisher-1, put: 40}"),
     ] = UNSET
     kill: Annotated[
-        Names | UnsetType, Meta(description="kill -9; then the same command is started again")
+        Targets | UnsetType, Meta(description="kill -9; then the same command is started again")
     ] = UNSET
     stop: Annotated[
-        Names | UnsetType,
+        Targets | UnsetType,
         Meta(description="SIGSTOP: it stops running, and keeps everything it holds"),
     ] = UNSET
-    continue_: Annotated[Names | UnsetType, Meta(description="SIGCONT")] = field(
+    continue_: Annotated[Targets | UnsetType, Meta(description="SIGCONT")] = field(
         name="continue", default=UNSET
     )
     restart: (
@@ -176,42 +176,44 @@ class EventKeys(Struct, kw_only=True, forbid_unknown_fields=True):
         | UnsetType
     ) = UNSET
     cut: Annotated[
-        Names | UnsetType,
+        Targets | UnsetType,
         Meta(
             description="close the connections of a client or relay to the node above, for "
             "requests and pushes, and refuse new ones"
         ),
     ] = UNSET
     cut_push: Annotated[
-        Names | UnsetType,
+        Targets | UnsetType,
         Meta(
             description="the same for the connection over which messages are pushed to a "
             "subscriber (push: true in its step) or a relay; requests still pass"
         ),
     ] = UNSET
     half_open: Annotated[
-        Names | UnsetType, Meta(description="requests of the client arrive, answers do not")
+        Targets | UnsetType, Meta(description="requests of the client arrive, answers do not")
     ] = UNSET
     delay: Annotated[
-        Names | UnsetType,
+        Targets | UnsetType,
         Meta(
             description="requests on connections that are open now arrive later (`by`), even "
             "when the client has given up; new connections are quick"
         ),
     ] = UNSET
-    slow: Annotated[Names | UnsetType, Meta(description="no more than bytes_per_s passes")] = UNSET
-    heal: Annotated[Names | UnsetType, Meta(description="the link works again")] = UNSET
+    slow: Annotated[Targets | UnsetType, Meta(description="no more than bytes_per_s passes")] = (
+        UNSET
+    )
+    heal: Annotated[Targets | UnsetType, Meta(description="the link works again")] = UNSET
     fill_disk: Annotated[
-        Names | UnsetType,
+        Targets | UnsetType,
         Meta(
             description="the proxy gets a disk of 32 MiB, and it is filled; needs user "
             "namespaces, else exit code 2"
         ),
     ] = UNSET
-    free_disk: Annotated[Names | UnsetType, Meta(description="space on that disk again")] = UNSET
-    backup: Annotated[Names | UnsetType, Meta(description="copy the data of the proxy")] = UNSET
+    free_disk: Annotated[Targets | UnsetType, Meta(description="space on that disk again")] = UNSET
+    backup: Annotated[Targets | UnsetType, Meta(description="copy the data of the proxy")] = UNSET
     rollback: Annotated[
-        Names | UnsetType, Meta(description="kill the proxy, put the copy back, start")
+        Targets | UnsetType, Meta(description="kill the proxy, put the copy back, start")
     ] = UNSET
     lasts: Annotated[
         Duration | UnsetType,
@@ -246,7 +248,7 @@ class EventKeys(Struct, kw_only=True, forbid_unknown_fields=True):
     ) = UNSET
     until: Annotated[Duration | UnsetType, Meta(description="with every: the end of it")] = UNSET
     of: Annotated[
-        Names | UnsetType, Meta(description="with every: to whom; default: any process")
+        Targets | UnsetType, Meta(description="with every: to whom; default: any process")
     ] = UNSET
 
 
@@ -320,7 +322,7 @@ class ScenarioKeys(Struct, kw_only=True, forbid_unknown_fields=True):
         int, Meta(ge=0, le=BYTES_MAX, description="for events at random; --seed wins")
     ] = 1
     fault: Annotated[
-        Fault | UnsetType, Meta(description="a fault of the product that is switched on")
+        FaultyVariant | UnsetType, Meta(description="a fault of the product that is switched on")
     ] = UNSET
     patience: Annotated[Duration, Meta(description="give up when nothing moves for so long")] = (
         PATIENCE_S

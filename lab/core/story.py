@@ -9,7 +9,7 @@ from msgspec import Struct
 from reliable_pubsub.common.core import journal
 
 from .finding import in_words
-from .run import Run
+from .run import LabRun
 from .verdict import MessageKey, Verdict
 
 
@@ -29,7 +29,7 @@ class Story(Struct, frozen=True):
     outputs: Mapping[str, list[int]]  # by subscriber: the lines of its output, from 1, that hold it
 
 
-def messages_called(run: Run, message_id: str) -> list[MessageKey]:
+def messages_called(run: LabRun, message_id: str) -> list[MessageKey]:
     """The messages of that id, one for each topic that has one."""
     publisher, _, number = message_id.rpartition("_")
     if not number.isdecimal():
@@ -55,7 +55,7 @@ def _puts(line: journal.Invoke, sequence: int) -> bool:
     return line.op == "put" and line.sequence <= sequence < line.sequence + len(line.crcs)
 
 
-def tell(run: Run, message: MessageKey) -> Story:
+def tell(run: LabRun, message: MessageKey) -> Story:
     """Tell the story of a message; kills and starts of the processes involved are in between."""
     teller = _Teller(message)
     about = [(line, what) for line in run.lines if (what := teller.about(line))]
@@ -86,7 +86,7 @@ def tell(run: Run, message: MessageKey) -> Story:
     return Story(message, lines, outputs)
 
 
-def story_of(run: Run, verdict: Verdict) -> Story | None:
+def story_of(run: LabRun, verdict: Verdict) -> Story | None:
     """The story of the first message that a verdict speaks of, if it speaks of one."""
     first = verdict.first
     return tell(run, first.message) if first is not None and first.message is not None else None

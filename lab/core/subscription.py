@@ -16,7 +16,7 @@ Happening = tuple[int, bool, Ok | Failed]
 
 
 @dataclass(slots=True)
-class Subscription:
+class SubscriptionSpan:
     """From a subscribe to its unsubscribe; to subscribe again in between is to resume it."""
 
     start: int
@@ -116,12 +116,12 @@ class _Request:
 
 
 @dataclass(slots=True)
-class Stream:
+class SubscriberStream:
     """Everything between a subscriber and a topic, in the order of its journal."""
 
     subscriber: str
     topic: str
-    subscriptions: list[Subscription] = field(default_factory=list)
+    subscriptions: list[SubscriptionSpan] = field(default_factory=list)
     late: list[Ok] = field(default_factory=list)  # handed over while there was no subscription
     ignored: int = 0  # what superseded lives showed
     _confirmed_ns: int = 0  # when the last subscribe that came to its end was sent
@@ -138,7 +138,7 @@ class Stream:
         self._raw.append((life, remembers, line, False))
 
     @property
-    def current(self) -> Subscription | None:
+    def current(self) -> SubscriptionSpan | None:
         """The last one."""
         return self.subscriptions[-1] if self.subscriptions else None
 
@@ -221,7 +221,7 @@ class Stream:
         ):
             goes_on = current is not None and not current.ended
             self.subscriptions.append(
-                Subscription(
+                SubscriptionSpan(
                     line.cursor or 0,
                     line.generation,
                     line,
@@ -247,17 +247,17 @@ class Stream:
         self._confirmed_ns = request.at_ns
         request.in_doubt = request.begun_again = False
 
-    def _is_first_of_move(self, current: Subscription | None, line: Ok) -> bool:
+    def _is_first_of_move(self, current: SubscriptionSpan | None, line: Ok) -> bool:
         """Whether an operator has moved the subscription since its last subscribe."""
         known = current.generation if current is not None else 0
         return line.generation != known and line.generation in self._moves
 
-    def _has_move_ahead(self, current: Subscription | None, line: Ok) -> bool:
+    def _has_move_ahead(self, current: SubscriptionSpan | None, line: Ok) -> bool:
         """Whether an operator's place still counts: the subscriber has not gone past it yet."""
         place = self._moves.get(line.generation)
         return current is not None and place is not None and current.handed_end <= place
 
-    def _is_set_by_operator(self, current: Subscription, line: Ok, request: _Request) -> bool:
+    def _is_set_by_operator(self, current: SubscriptionSpan, line: Ok, request: _Request) -> bool:
         """Whether it goes on where an operator put it, and not at its own place."""
         if line.cursor is None or line.cursor != self._moves.get(line.generation):
             return False
@@ -265,7 +265,7 @@ class Stream:
         forgets = request.place is None and current.confirmed < line.cursor
         return forgets or self._is_first_of_move(current, line)
 
-    def _is_another(self, current: Subscription, line: Ok, request: _Request) -> bool:
+    def _is_another(self, current: SubscriptionSpan, line: Ok, request: _Request) -> bool:
         if current.opened is None:
             return False
         if line.log and line.log != current.opened.log:
@@ -315,6 +315,6 @@ class Stream:
             current.confirmed = max(current.confirmed, line.cursor)
         current.happenings.append((life, remembers, line))
 
-    def _begun_before(self, start: int) -> Subscription:
-        self.subscriptions.append(Subscription(start))
+    def _begun_before(self, start: int) -> SubscriptionSpan:
+        self.subscriptions.append(SubscriptionSpan(start))
         return self.subscriptions[-1]

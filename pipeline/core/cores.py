@@ -9,7 +9,7 @@ from msgspec import Struct
 PATIENCE_S: Final = 15.0  # an executor of a cluster starts in less
 
 
-class Advance(Struct, frozen=True):
+class JobProgress(Struct, frozen=True):
     """How far the tasks of a job are."""
 
     running: int = 0
@@ -31,7 +31,7 @@ class CoreWait:
         self._done = 0
         self._told = False
 
-    def look(self, now_s: float, advance: Advance) -> str | None:
+    def look(self, now_s: float, advance: JobProgress) -> str | None:
         """What to report to the user now; None: nothing."""
         if advance.running or advance.done > self._done:
             self._idle_since_s, self._done = now_s, advance.done

@@ -13,12 +13,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.journal import AnyLine, Begin, End, Found, FoundEnd, Seen
-from reliable_pubsub.lab.core.run import Run
+from reliable_pubsub.lab.core.run import LabRun
 
 AUDITOR = "auditor"
 
 
-class Stretch(Protocol):
+class TopicRange(Protocol):
     """A stretch of a topic, read or to be read."""
 
     @property
@@ -34,7 +34,7 @@ class Stretch(Protocol):
     def end(self) -> int: ...
 
 
-A = TypeVar("A", bound=Stretch)
+A = TypeVar("A", bound=TopicRange)
 
 
 class Extent(Struct, frozen=True):
@@ -64,13 +64,13 @@ class Whereabouts(Struct, frozen=True):
 
 
 def with_log(
-    run: Run,
+    run: LabRun,
     archived: Sequence[Sighting],
     live: Sequence[Sighting],
     now: Mapping[str, Whereabouts],
     *,
     pid: int,
-) -> Run:
+) -> LabRun:
     """The run, with an auditor at its end who has read the log.
 
     Args:
@@ -96,7 +96,7 @@ def of_one_log(archived: Sequence[A], now: Mapping[str, Whereabouts]) -> tuple[l
     return [one for one in archived if one.log == logs[one.topic]], warnings
 
 
-def extents(archived: Sequence[Stretch], now: Mapping[str, Whereabouts]) -> dict[str, Extent]:
+def extents(archived: Sequence[TopicRange], now: Mapping[str, Whereabouts]) -> dict[str, Extent]:
     """From where to where each topic is known, by its archive, the proxy, or both."""
     borders: dict[str, list[tuple[int, int]]] = {}
     for one in archived:

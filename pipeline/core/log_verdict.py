@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from reliable_pubsub.common.core.journal import AnyLine, Begin, End, Found, FoundEnd, Seen
 from reliable_pubsub.lab.core import log_faults
 from reliable_pubsub.lab.core.checker import check
-from reliable_pubsub.lab.core.run import Run
+from reliable_pubsub.lab.core.run import LabRun
 from reliable_pubsub.lab.core.verdict import RuleVerdict, Verdict, Violation
 
 from .evidence import AUDITOR, Extent
@@ -23,7 +23,7 @@ from .evidence import AUDITOR, Extent
 FaultKind = Literal["differs", "again", "old", "hole", "number", "copy"]
 
 
-class Fault(Struct, frozen=True):
+class LogFault(Struct, frozen=True):
     """A message at which a log is not as it should be."""
 
     kind: FaultKind
@@ -56,10 +56,10 @@ class TopicSight(Struct, frozen=True):
 def log_verdict(
     extents: Mapping[str, Extent],
     sights: Sequence[TopicSight],
-    faults: Sequence[Fault],
+    faults: Sequence[LogFault],
     *,
     pid: int,
-) -> tuple[Run, Verdict]:
+) -> tuple[LabRun, Verdict]:
     """The verdict, and a run with the messages that it speaks of.
 
     Args:
@@ -69,7 +69,7 @@ def log_verdict(
     """
     faults = sorted(faults, key=lambda one: (one.topic, one.seen.offset))
     seen = {one.topic: one for one in sights}
-    judged = check(Run(lines=_lines({}, extents, pid, empty=True), outputs={}))
+    judged = check(LabRun(lines=_lines({}, extents, pid, empty=True), outputs={}))
     entries = sum(one.entries for one in sights)
     sightings = sum(one.sightings for one in sights)
     found = {
@@ -87,7 +87,7 @@ def log_verdict(
     for fault in faults:
         for message in filter(None, (fault.seen, fault.other)):
             shown.setdefault(fault.topic, {})[message.offset] = message
-    run = Run(lines=_lines(shown, extents, pid), outputs={})
+    run = LabRun(lines=_lines(shown, extents, pid), outputs={})
     return run, replace(judged, rules=rules, warnings=[*judged.warnings, *warnings])
 
 
@@ -97,13 +97,13 @@ def _with(rule: RuleVerdict, checked: int, violations: Sequence[Violation]) -> R
     return replace(rule, checked=checked, violations=violations, reason="")
 
 
-def _copies(faults: Sequence[Fault]) -> Iterator[Violation]:
+def _copies(faults: Sequence[LogFault]) -> Iterator[Violation]:
     for one in faults:
         if one.kind == "copy":
             yield log_faults.stored_twice(one.topic, one.seen, one.number or 0)
 
 
-def _values(faults: Sequence[Fault], extents: Mapping[str, Extent]) -> Iterator[Violation]:
+def _values(faults: Sequence[LogFault], extents: Mapping[str, Extent]) -> Iterator[Violation]:
     for one in faults:
         number, end = one.number or 0, min(one.seen.offset, extents[one.topic].end)
         match one.kind:
@@ -135,7 +135,7 @@ def _edges(extents: Mapping[str, Extent], seen: Mapping[str, TopicSight]) -> Ite
             yield log_faults.found_after(topic, one.news, one.archived_to)
 
 
-def _order(faults: Sequence[Fault]) -> Iterator[Violation]:
+def _order(faults: Sequence[LogFault]) -> Iterator[Violation]:
     for one in faults:
         if one.kind != "number" or one.seen.sequence == one.number:
             continue

@@ -28,8 +28,8 @@ from .instants import instant_ns
 from .places import check_archive, check_local, check_store
 
 Table = Literal["messages", "topics", "subscriptions", "publishers", "deliveries"]
-Edge = Literal["earliest", "latest"]
-Place = Annotated[int, Meta(ge=0, le=NUMBER_MAX)] | Edge
+LogEdge = Literal["earliest", "latest"]
+OffsetOption = Annotated[int, Meta(ge=0, le=NUMBER_MAX)] | LogEdge
 
 MAX_OFFSETS_PER_TRIGGER: Final = 100_000  # a long backlog must not become one batch
 MAX_RECORDS_PER_PARTITION: Final = 50_000
@@ -185,11 +185,11 @@ _VIEW: Final = "write CREATE TEMPORARY VIEW name USING reliable_pubsub OPTIONS (
 class Positions(Struct, frozen=True):
     """Where to begin, or to end, in each topic."""
 
-    edge: Edge  # of topics that are not named
-    offsets: Mapping[str, int | Edge] = {}
+    edge: LogEdge  # of topics that are not named
+    offsets: Mapping[str, int | LogEdge] = {}
     timestamp_ns: int | None = None  # if given, it decides for all topics
 
-    def of(self, topic: str) -> int | Edge:
+    def of(self, topic: str) -> int | LogEdge:
         """The position in a topic, where time does not decide."""
         return self.offsets.get(topic, self.edge)
 
@@ -364,7 +364,7 @@ def _positions(
     which: str,
     offsets: str | UnsetType,
     timestamp: str | UnsetType,
-    edge: Edge,
+    edge: LogEdge,
 ) -> Positions | None:
     """`startingOffsets` or `startingTimestamp`, and the same for the end."""
     if not isinstance(timestamp, UnsetType):
@@ -378,10 +378,10 @@ def _positions(
     if isinstance(offsets, UnsetType):
         return None
     text = offsets.strip()
-    if text in get_args(Edge):
+    if text in get_args(LogEdge):
         return Positions("earliest" if text == "earliest" else "latest")
     try:
-        by_topic = msgspec.json.decode(text, type=dict[str, Place])
+        by_topic = msgspec.json.decode(text, type=dict[str, OffsetOption])
     except (msgspec.MsgspecError, UnicodeEncodeError) as error:
         expected = 'earliest, latest, or JSON such as {"a": 23, "b": "latest"}'
         raise _wrong(f"{which}Offsets", offsets, expected) from error

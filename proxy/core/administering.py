@@ -16,10 +16,10 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.actions import (
-    Admin,
+    ActionEffect,
     AdminAck,
+    AdminRequest,
     DeleteTopic,
-    Effect,
     EndSubscription,
     ForgetClient,
     Pause,
@@ -59,7 +59,7 @@ ROLES: Final[tuple[Role, ...]] = ("publisher", "subscriber")
 class Planned(Struct, frozen=True):
     """What an action would do."""
 
-    effect: Effect = Effect()
+    effect: ActionEffect = ActionEffect()
     records: tuple[Record, ...] = ()
     changes: bool = True  # False: there is nothing to do
 
@@ -68,7 +68,7 @@ NOTHING: Final = Planned(changes=False)
 Plan = Planned | Decision  # a decision refuses the action
 
 
-def admin(state: State, request: Admin, _body: bytes, now_ns: int) -> Decision:
+def admin(state: State, request: AdminRequest, _body: bytes, now_ns: int) -> Decision:
     """Look at an action, or do it once (rule R28)."""
     known = state.administration
     if request.number and request.nonce is None:
@@ -100,14 +100,20 @@ def admin(state: State, request: Admin, _body: bytes, now_ns: int) -> Decision:
 
 
 def _ack(
-    state: State, request: Admin, number: int, effect: Effect, *, done: bool, already: bool
+    state: State,
+    request: AdminRequest,
+    number: int,
+    effect: ActionEffect,
+    *,
+    done: bool,
+    already: bool,
 ) -> AdminAck:
     return AdminAck(
         **echo(state, request), number=number, done=done, already=already, effect=effect
     )
 
 
-def _not_possible(state: State, request: Admin, why: str) -> Decision:
+def _not_possible(state: State, request: AdminRequest, why: str) -> Decision:
     return Decision(NotPossible(**echo(state, request), text=f"{why}; nothing was changed"))
 
 
@@ -115,7 +121,7 @@ def _not_possible(state: State, request: Admin, why: str) -> Decision:
 
 
 def _subscription(
-    state: State, request: Admin, topic: str, subscriber: str
+    state: State, request: AdminRequest, topic: str, subscriber: str
 ) -> tuple[TopicLog, Subscription] | Decision:
     log = state.topics.get(topic)
     one = log.subscriptions.get(subscriber) if log else None
@@ -126,7 +132,9 @@ def _subscription(
     return log, one
 
 
-def end_subscription(state: State, request: Admin, do: EndSubscription, _now_ns: int) -> Plan:
+def end_subscription(
+    state: State, request: AdminRequest, do: EndSubscription, _now_ns: int
+) -> Plan:
     """End a subscription; what it had acknowledged is remembered, as after UNSUB."""
     if do.topic not in state.topics:
         return _not_possible(state, request, f"there is no topic {do.topic!r}")
@@ -134,7 +142,9 @@ def end_subscription(state: State, request: Admin, do: EndSubscription, _now_ns:
     if isinstance(found, Decision):
         return NOTHING
     log, one = found
-    effect = Effect(first=one.cursor, end=one.cursor, generation=one.generation, subscriptions=1)
+    effect = ActionEffect(
+        first=one.cursor, end=one.cursor, generation=one.generation, subscriptions=1
+    )
     if is_group(do.subscriber):
         name = do.subscriber.removeprefix(GROUP_PREFIX)
         return Planned(effect, (_group_ended(log, name),))
@@ -142,7 +152,7 @@ def end_subscription(state: State, request: Admin, do: EndSubscription, _now_ns:
     return Planned(effect, (unsubscribed(log.topic_id, do.subscriber, one, session),))
 
 
-def skip(state: State, request: Admin, do: Skip, _now_ns: int) -> Plan:
+def skip(state: State, request: AdminRequest, do: Skip, _now_ns: int) -> Plan:
     """Move a cursor forward; the subscriber gets LOST."""
     found = _subscription(state, request, do.topic, do.subscriber)
     if isinstance(found, Decision):
@@ -154,13 +164,13 @@ def skip(state: State, request: Admin, do: Skip, _now_ns: int) -> Plan:
         if do.end is None:
             why = f"there is nothing that {do.subscriber!r} has not acknowledged"
             return _not_possible(state, request, why)
-        return Planned(Effect(first=one.cursor, end=one.cursor), changes=False)
+        return Planned(ActionEffect(first=one.cursor, end=one.cursor), changes=False)
     if end > log.durable_end:
         return _beyond(state, request, log, end)
     return _moved(state, log, do.subscriber, one, end, "skip")
 
 
-def set_cursor(state: State, request: Admin, do: SetCursor, now_ns: int) -> Plan:
+def set_cursor(state: State, request: AdminRequest, do: SetCursor, now_ns: int) -> Plan:
     """Move a cursor to a place, back or forward."""
     found = _subscription(state, request, do.topic, do.subscriber)
     if isinstance(found, Decision):
@@ -182,14 +192,16 @@ def _moved(
     session = state.sessions["subscriber", subscriber]
     begun = begun_after(state, log, subscriber, session, one.terms, session.control, cursor)
     record = replace(begun, moved=moved)
-    effect = Effect(first=one.cursor, end=cursor, generation=record.generation, subscriptions=1)
+    effect = ActionEffect(
+        first=one.cursor, end=cursor, generation=record.generation, subscriptions=1
+    )
     return Planned(effect, (record,))
 
 
 # Topics.
 
 
-def truncate(state: State, request: Admin, do: Truncate, now_ns: int) -> Plan:
+def truncate(state: State, request: AdminRequest, do: Truncate, now_ns: int) -> Plan:
     """Remove the batches that lie before a place, whether or not they were acknowledged."""
     log = state.topics.get(do.topic)
     if log is None:
@@ -199,13 +211,13 @@ def truncate(state: State, request: Admin, do: Truncate, now_ns: int) -> Plan:
         return place
     start = min(place, _batch(state, log, place)[0])
     if start <= log.start:
-        return Planned(Effect(first=log.start, end=log.start), changes=False)
+        return Planned(ActionEffect(first=log.start, end=log.start), changes=False)
     passed = sum(one.listens and one.cursor < start for one in log.subscriptions.values())
-    effect = Effect(first=log.start, end=start, subscriptions=passed)
+    effect = ActionEffect(first=log.start, end=start, subscriptions=passed)
     return Planned(effect, (_trimmed(state, log, start),))
 
 
-def delete_topic(state: State, request: Admin, do: DeleteTopic, _now_ns: int) -> Plan:
+def delete_topic(state: State, request: AdminRequest, do: DeleteTopic, _now_ns: int) -> Plan:
     """Remove all messages of a topic and end its subscriptions; the numbers of publishers stay.
 
     The subscription of a pattern stays: it gets LOST for what is removed, and new messages if the
@@ -224,7 +236,7 @@ def delete_topic(state: State, request: Admin, do: DeleteTopic, _now_ns: int) ->
             records.append(unsubscribed(log.topic_id, name, one, session))
     records += [_group_ended(log, name) for name in log.groups]
     subscriptions = len(records) - (log.start < log.end)
-    effect = Effect(first=log.start, end=log.end, subscriptions=subscriptions)
+    effect = ActionEffect(first=log.start, end=log.end, subscriptions=subscriptions)
     return Planned(effect, (*records, TopicDeleted(log.topic_id)))
 
 
@@ -266,7 +278,7 @@ def _batch(state: State, log: TopicLog, offset: int) -> tuple[int, int]:
 
 
 def _place(
-    state: State, request: Admin, log: TopicLog, start: Start, now_ns: int
+    state: State, request: AdminRequest, log: TopicLog, start: Start, now_ns: int
 ) -> int | Decision:
     """The offset that a start names, of what is durable."""
     if start.at == "last":
@@ -287,7 +299,7 @@ def _place(
     return place
 
 
-def _beyond(state: State, request: Admin, log: TopicLog, offset: int) -> Decision:
+def _beyond(state: State, request: AdminRequest, log: TopicLog, offset: int) -> Decision:
     why = f"offset {offset} of {log.topic!r} is beyond its end {log.durable_end}"
     return _not_possible(state, request, why)
 
@@ -295,7 +307,7 @@ def _beyond(state: State, request: Admin, log: TopicLog, offset: int) -> Decisio
 # Clients.
 
 
-def forget_client(state: State, request: Admin, do: ForgetClient, _now_ns: int) -> Plan:
+def forget_client(state: State, request: AdminRequest, do: ForgetClient, _now_ns: int) -> Plan:
     """Remove everything about an id; its epochs and generations are never granted again."""
     if (do.role, do.of) not in state.sessions:
         return NOTHING
@@ -323,7 +335,7 @@ def forget_client(state: State, request: Admin, do: ForgetClient, _now_ns: int) 
             )
             return _not_possible(state, request, why)
         records = tuple(_numbers_forgotten(state, do.of))
-    effect = Effect(subscriptions=len(ended))
+    effect = ActionEffect(subscriptions=len(ended))
     return Planned(effect, (*records, session_forgotten(state, do.role, do.of)))
 
 
@@ -377,7 +389,7 @@ def clients(state: State, request: Clients, _body: bytes, _now_ns: int) -> Decis
 # Pausing.
 
 
-def pause(state: State, request: Admin, do: Pause | Resume, _now_ns: int) -> Plan:
+def pause(state: State, request: AdminRequest, do: Pause | Resume, _now_ns: int) -> Plan:
     """Refuse puts from now on, or accept them again.
 
     It takes a number even if nothing changes: a copy of an earlier PAUSE is then too late.
@@ -387,7 +399,7 @@ def pause(state: State, request: Admin, do: Pause | Resume, _now_ns: int) -> Pla
     return Planned()
 
 
-PLANS: Final[Mapping[type[Any], Callable[[State, Admin, Any, int], Plan]]] = {
+PLANS: Final[Mapping[type[Any], Callable[[State, AdminRequest, Any, int], Plan]]] = {
     EndSubscription: end_subscription,
     ForgetClient: forget_client,
     Truncate: truncate,

@@ -13,7 +13,7 @@ from reliable_pubsub.common.core.limits import NUMBER_MAX
 from reliable_pubsub.common.core.message_base import Terms
 
 from .group_state import Group, next_due_s
-from .pattern_index import PatternSubscription
+from .pattern_index import RegisteredPattern
 from .records import (
     Administered,
     Appended,
@@ -172,7 +172,7 @@ def unsubscribe(state: State, record: Unsubscribed) -> None:
 
 def subscribe_pattern(state: State, record: PatternSubscribed) -> None:
     """Begin a pattern, or change its terms."""
-    one = PatternSubscription(record.terms, record.reader, state.lsn)
+    one = RegisteredPattern(record.terms, record.reader, state.lsn)
     state.patterns.add(record.subscriber, record.pattern, one, state.topics)
     see_control(state, record)
     state.index_patterns(record.subscriber)

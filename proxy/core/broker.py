@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.actions import Admin
+from reliable_pubsub.common.core.actions import AdminRequest
 from reliable_pubsub.common.core.answers import Busy, StorageFull
 from reliable_pubsub.common.core.group_messages import Settle, Take
 from reliable_pubsub.common.core.interest_messages import Subscriptions
@@ -35,7 +35,7 @@ from reliable_pubsub.common.core.requests import (
     AnyRequest,
     Bye,
     Dead,
-    Delivery,
+    DeliveryRequest,
     Get,
     Hello,
     History,
@@ -71,7 +71,7 @@ VERBS: Final[Mapping[type[Any], Callable[[State, Any, bytes, int], Decision]]] =
     Stage: stage,
     Commit: commit,
     Abort: abort,
-    Delivery: delivery,
+    DeliveryRequest: delivery,
     Get: get,
     Ack: ack,
     Dead: dead,
@@ -88,7 +88,7 @@ VERBS: Final[Mapping[type[Any], Callable[[State, Any, bytes, int], Decision]]] =
     Subscriptions: subscriptions,
     Status: status,
     Clients: clients,
-    Admin: admin,
+    AdminRequest: admin,
 }
 _HANGS: Final = (
     "the disk of the proxy is not responding; gets of what is stored are served, ask again later"
@@ -104,7 +104,7 @@ ENDPOINTS: Final[Mapping[type[Request], Role | None]] = {
     Abort: "publisher",
     Listeners: "publisher",
     Subscriptions: "publisher",
-    Delivery: "publisher",
+    DeliveryRequest: "publisher",
 }
 
 

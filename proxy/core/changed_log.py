@@ -7,7 +7,7 @@ and by a witness: the timestamp of the batch before a cursor.
 from __future__ import annotations
 
 from reliable_pubsub.common.core.answers import LogChanged
-from reliable_pubsub.common.core.requests import Ack, Dead, Delivery, Get, History, Sub
+from reliable_pubsub.common.core.requests import Ack, Dead, DeliveryRequest, Get, History, Sub
 
 from .records import Decision
 from .replies import echo
@@ -38,7 +38,10 @@ def log_changed(
 
 
 def not_this_log(
-    state: State, request: Sub | Get | Ack | Dead | History | Delivery, log: TopicLog, why: str
+    state: State,
+    request: Sub | Get | Ack | Dead | History | DeliveryRequest,
+    log: TopicLog,
+    why: str,
 ) -> Decision:
     """Refuse a position that is not one of this log."""
     is_empty = log.durable_end == log.start

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reliable_pubsub.common.core.answers import Delivered, Limit
 from reliable_pubsub.common.core.limits import DELIVERY_SUBSCRIBERS_MAX
-from reliable_pubsub.common.core.requests import Delivery
+from reliable_pubsub.common.core.requests import DeliveryRequest
 
 from .changed_log import not_this_log
 from .records import Decision
@@ -12,7 +12,7 @@ from .replies import echo
 from .state import State
 
 
-def delivery(state: State, request: Delivery, _body: bytes, _now_ns: int) -> Decision:
+def delivery(state: State, request: DeliveryRequest, _body: bytes, _now_ns: int) -> Decision:
     """Compare an offset with the durable cursors of those that are subscribed now."""
     log = state.topic_or_next(request.topic)
     if request.log is not None and request.log != log.log:

@@ -38,7 +38,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.actions import Admin
+from reliable_pubsub.common.core.actions import AdminRequest
 from reliable_pubsub.common.core.answers import MessageBatches, Refusal
 from reliable_pubsub.common.core.batch import ENTRY_BYTES
 from reliable_pubsub.common.core.errors import MalformedError
@@ -57,7 +57,7 @@ from reliable_pubsub.common.core.requests import AnyRequest, Hello
 from reliable_pubsub.common.core.status import Status, StatusReport
 from reliable_pubsub.common.core.wire import decode_request, encode
 from reliable_pubsub.relay.core.attendance import Excess
-from reliable_pubsub.relay.core.messages import Interest, Node
+from reliable_pubsub.relay.core.messages import InterestRequest, Node
 from reliable_pubsub.relay.core.rights import Authority, denied
 from reliable_pubsub.relay.core.unstored import decode_offer
 from reliable_pubsub.relay.core.wire import decode_node_request, is_for_node
@@ -215,7 +215,7 @@ class Engine:
         if not is_here:
             self.malformed_count += 1
             other = "subscriber" if role == "publisher" else "publisher"
-            text = f"{type(request).__name__.upper()} does not belong on the {role} endpoint; "
+            text = f"{request.__struct_config__.tag} does not belong on the {role} endpoint; "
             text += f"connect it to the {other} endpoint, which is named where the proxy says ready"
             self._answer(reply_to, malformed(self.state, text, request))
             return
@@ -227,7 +227,7 @@ class Engine:
             self.quotas.count_for(authority.charged(key, request), role, now_s)
             if isinstance(request, Match | Fetch):
                 request = replace(request, key=authority.keys_of(key, request))
-        if isinstance(request, Admin):
+        if isinstance(request, AdminRequest):
             self.state.administration.asker = authority.name_of(key, request)
         self.handle(request, body, reply_to, now_s=now_s, now_ns=now_ns)
 
@@ -251,7 +251,9 @@ class Engine:
             may_all = self.state.authority.gets_everything(key)
             self._answer(reply_to, self.pushes.answer(request, now_s, key=key, may_get_all=may_all))
 
-    def _is_denied(self, request: AnyRequest | Interest | Node, reply_to: Any, key: str) -> bool:
+    def _is_denied(
+        self, request: AnyRequest | InterestRequest | Node, reply_to: Any, key: str
+    ) -> bool:
         """Whether the key lacks a right; if so, answer that."""
         more = needs_of_staged(self.state, request)
         denial = self.state.authority.denial(key, request, more)

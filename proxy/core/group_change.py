@@ -20,8 +20,8 @@ from reliable_pubsub.common.core.limits import (
 from .dead_letters import GroupLetters
 from .group_reading import GroupReading
 from .group_state import (
+    GroupRun,
     Member,
-    Run,
     changed,
     cut,
     held,
@@ -63,7 +63,7 @@ class Change:
         group = log.groups[request.group]
         self._known = log.subscriptions[subscription_of_group(request.group)]
         self._group = group
-        self._runs: list[Run] = list(group.runs)
+        self._runs: list[GroupRun] = list(group.runs)
         self._cursor = self._known.cursor
         self._members = dict(group.members)
         self._letters = GroupLetters(state, request, log)
@@ -82,16 +82,16 @@ class Change:
 
     # What comes back.
 
-    def give_back(self, which: Callable[[Run], bool], *, counted: bool) -> None:
+    def give_back(self, which: Callable[[GroupRun], bool], *, counted: bool) -> None:
         """Free the messages of some runs of the sender.
 
         Args:
             counted: they may have been delivered, so that counts as a delivery.
         """
 
-        def freed(run: Run) -> Run:
+        def freed(run: GroupRun) -> GroupRun:
             delivery = run.delivery if counted else run.delivery - 1
-            return Run(run.first, run.end, "free", delivery, until_s=self._now_s)
+            return GroupRun(run.first, run.end, "free", delivery, until_s=self._now_s)
 
         mine = [run for run in self._runs if self._is_mine(run) and which(run)]
         if mine:
@@ -100,7 +100,7 @@ class Change:
             )
             self.is_changed = True
 
-    def _is_mine(self, run: Run) -> bool:
+    def _is_mine(self, run: GroupRun) -> bool:
         return run.how == "held" and run.member == self._request.client
 
     def heard(self, lost: Sequence[Stretch]) -> None:
@@ -156,7 +156,7 @@ class Change:
             if below > 0:
                 refused.append(Stretch(one.first, below))
 
-        def change(index: int, run: Run) -> Run:
+        def change(index: int, run: GroupRun) -> GroupRun:
             one = outcomes[index]
             if not may_settle(run, self._request.client, one.delivery):
                 refused.append(Stretch(run.first, run.end - run.first))
@@ -201,7 +201,7 @@ class Change:
         parts = find(request.messages_max, buried)
         self._end(buried)
 
-        def hold(_: int, run: Run) -> Run:
+        def hold(_: int, run: GroupRun) -> GroupRun:
             delivery = run.delivery + 1
             self.grants.append(Grant(run.first, run.end - run.first, delivery))
             now_s, lease_ms, take = self._now_s, self.lease_ms, request.request
@@ -216,7 +216,7 @@ class Change:
 
     def _end(self, parts: Sequence[tuple[int, int]]) -> None:
         if parts:
-            self._runs = changed(self._runs, parts, lambda _, r: Run(r.first, r.end, "ended"))
+            self._runs = changed(self._runs, parts, lambda _, r: GroupRun(r.first, r.end, "ended"))
             self.is_changed = True
 
     def _unordered(self, left: int, buried: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -249,9 +249,9 @@ class Change:
         )
         for hole_first, hole_end in self.reading.holes:
             if hole_first == end:
-                self._runs.append(Run(hole_first, hole_end, "free"))
+                self._runs.append(GroupRun(hole_first, hole_end, "free"))
         if end > first:
-            self._runs.insert(_place(self._runs, first), Run(first, end, "free"))
+            self._runs.insert(_place(self._runs, first), GroupRun(first, end, "free"))
             parts.append((first, end))
         return parts
 
@@ -260,7 +260,7 @@ class Change:
         parts: list[tuple[int, int]] = []
         blocked: set[bytes] = set()
         limit = min(self._log.durable_end, self._cursor + GROUP_WINDOW_MAX)
-        beyond = [Run(self._frontier, limit, "free")] if self._frontier < limit else []
+        beyond = [GroupRun(self._frontier, limit, "free")] if self._frontier < limit else []
         for run in (*self._runs, *beyond):
             if run.how == "ended":
                 continue
@@ -302,10 +302,10 @@ class Change:
     def _extend_to(self, end: int) -> None:
         """Move the frontier up to this offset, unless it is above already."""
         if end > self._frontier:
-            self._runs = joined([*self._runs, Run(self._frontier, end, "free", until_s=0.0)])
+            self._runs = joined([*self._runs, GroupRun(self._frontier, end, "free", until_s=0.0)])
             self.is_changed = True
 
-    def _bury(self, run: Run, buried: list[tuple[int, int]]) -> int:
+    def _bury(self, run: GroupRun, buried: list[tuple[int, int]]) -> int:
         """Make dead letters of what was delivered too often; return the first message left.
 
         If there is no room for a letter, its message is delivered again: it is never lost. What is
@@ -357,6 +357,6 @@ class Change:
         return (*self._letters.records, made)
 
 
-def _place(runs: Sequence[Run], first: int) -> int:
+def _place(runs: Sequence[GroupRun], first: int) -> int:
     """The index at which a run that begins at an offset is inserted."""
     return next((index for index, run in enumerate(runs) if run.first > first), len(runs))

@@ -9,14 +9,16 @@ from reliable_pubsub.common.core.limits import BODY_BYTES_MAX, REPLY_BATCHES_MAX
 from reliable_pubsub.common.core.wire import decode_batch
 
 from .records import Appended
-from .storage import LogReader
+from .storage import BatchReader
 from .topic_log import TopicLog
 
 
 class GroupReading:
     """The durable batches of one topic, as far as one request reads them."""
 
-    def __init__(self, reader: LogReader, log: TopicLog, known: Mapping[int, bytes | None]) -> None:
+    def __init__(
+        self, reader: BatchReader, log: TopicLog, known: Mapping[int, bytes | None]
+    ) -> None:
         """Nothing was read.
 
         Args:

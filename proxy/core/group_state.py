@@ -31,7 +31,7 @@ def is_group(subscriber: str) -> bool:
     return subscriber.startswith(GROUP_PREFIX)
 
 
-class Run(Struct, frozen=True, gc=False, array_like=True):
+class GroupRun(Struct, frozen=True, gc=False, array_like=True):
     """Neighbouring messages that are in the same state."""
 
     first: int
@@ -64,7 +64,7 @@ class StoredGroup(Struct, frozen=True):
 
     group: str
     terms: GroupTerms
-    runs: tuple[Run, ...] = ()
+    runs: tuple[GroupRun, ...] = ()
     members: tuple[Member, ...] = ()
     lost: tuple[Stretch, ...] = ()
 
@@ -73,7 +73,7 @@ class Group(Struct):
     """One group of one topic."""
 
     terms: GroupTerms
-    runs: tuple[Run, ...]
+    runs: tuple[GroupRun, ...]
     members: Mapping[str, Member]
     lost: tuple[Stretch, ...] = ()  # what no member is known to have reported
     keys: dict[int, bytes | None] = field(default_factory=dict)  # by offset; those that were read
@@ -85,72 +85,76 @@ def restored(stored: StoredGroup) -> Group:
     return Group(stored.terms, at_rest(stored.runs), members, stored.lost)
 
 
-def at_rest(runs: Iterable[Run]) -> tuple[Run, ...]:
+def at_rest(runs: Iterable[GroupRun]) -> tuple[GroupRun, ...]:
     """Runs as they are in the store, without a time of this start of the proxy."""
-    return tuple(Run(*_stored_part(run)) for run in runs)
+    return tuple(GroupRun(*_stored_part(run)) for run in runs)
 
 
-def stored_runs(runs: Iterable[Run]) -> tuple[tuple[object, ...], ...]:
+def stored_runs(runs: Iterable[GroupRun]) -> tuple[tuple[object, ...], ...]:
     """The columns of runs."""
     return tuple(_stored_part(run) for run in runs)
 
 
-def _stored_part(run: Run) -> tuple[int, int, Literal["held", "free", "ended"], int, str, int, int]:
+def _stored_part(
+    run: GroupRun,
+) -> tuple[int, int, Literal["held", "free", "ended"], int, str, int, int]:
     return (run.first, run.end, run.how, run.delivery, run.member, run.take, run.ms)
 
 
-def begun(runs: Iterable[Run], now_s: float) -> tuple[Run, ...]:
+def begun(runs: Iterable[GroupRun], now_s: float) -> tuple[GroupRun, ...]:
     """The same runs; leases and delays that were restored begin now."""
     return tuple(
-        Run(*_stored_part(run), now_s + run.ms / 1000)
+        GroupRun(*_stored_part(run), now_s + run.ms / 1000)
         if run.how != "ended" and run.until_s == inf
         else run
         for run in runs
     )
 
 
-def next_due_s(runs: Iterable[Run], after_s: float) -> float | None:
+def next_due_s(runs: Iterable[GroupRun], after_s: float) -> float | None:
     """When the next lease or delay is over; None: there is none."""
     return min((r.until_s for r in runs if after_s < r.until_s < inf), default=None)
 
 
-def may_settle(run: Run, member: str, delivery: int) -> bool:
+def may_settle(run: GroupRun, member: str, delivery: int) -> bool:
     """Whether a member still holds these messages, by this delivery."""
     return run.how == "held" and run.member == member and run.delivery == delivery
 
 
-def settled(outcome: Outcome, run: Run, *, now_s: float, lease_ms: int) -> Run:
+def settled(outcome: Outcome, run: GroupRun, *, now_s: float, lease_ms: int) -> GroupRun:
     """A run after its holder has reported its outcome."""
     first, end = run.first, run.end
     match outcome.how:
         case "ack" | "reject":
-            return Run(first, end, "ended")
+            return GroupRun(first, end, "ended")
         case "nack":
             delay_ms = outcome.delay_ms
             until_s = now_s + delay_ms / 1000
-            return Run(first, end, "free", run.delivery, ms=delay_ms, until_s=until_s)
+            return GroupRun(first, end, "free", run.delivery, ms=delay_ms, until_s=until_s)
         case "return":
-            return Run(first, end, "free", run.delivery - 1, until_s=now_s)
+            return GroupRun(first, end, "free", run.delivery - 1, until_s=now_s)
         case "extend":
             return held(run, run.member, run.delivery, run.take, now_s=now_s, lease_ms=lease_ms)
 
 
-def held(run: Run, member: str, delivery: int, take: int, *, now_s: float, lease_ms: int) -> Run:
+def held(
+    run: GroupRun, member: str, delivery: int, take: int, *, now_s: float, lease_ms: int
+) -> GroupRun:
     """A run in the hands of a member, whose lease begins now."""
     until_s = now_s + lease_ms / 1000
-    return Run(run.first, run.end, "held", delivery, member, take, lease_ms, until_s)
+    return GroupRun(run.first, run.end, "held", delivery, member, take, lease_ms, until_s)
 
 
-def cut(run: Run, first: int, end: int) -> Run:
+def cut(run: GroupRun, first: int, end: int) -> GroupRun:
     """A part of a run."""
     if first == run.first and end == run.end:
         return run
-    return Run(first, end, run.how, run.delivery, run.member, run.take, run.ms, run.until_s)
+    return GroupRun(first, end, run.how, run.delivery, run.member, run.take, run.ms, run.until_s)
 
 
-def joined(runs: Iterable[Run]) -> list[Run]:
+def joined(runs: Iterable[GroupRun]) -> list[GroupRun]:
     """The same, with equal neighbours as one run."""
-    found: list[Run] = []
+    found: list[GroupRun] = []
     for run in runs:
         last = found[-1] if found else None
         if (
@@ -163,24 +167,24 @@ def joined(runs: Iterable[Run]) -> list[Run]:
                 == (run.delivery, run.member, run.take, run.ms, run.until_s)
             )
         ):
-            found[-1] = Run(last.first, *_stored_part(run)[1:], run.until_s)
+            found[-1] = GroupRun(last.first, *_stored_part(run)[1:], run.until_s)
         else:
             found.append(run)
     return found
 
 
 def changed(
-    runs: Sequence[Run],
+    runs: Sequence[GroupRun],
     parts: Sequence[tuple[int, int]],
-    change: Callable[[int, Run], Run],
-) -> list[Run]:
+    change: Callable[[int, GroupRun], GroupRun],
+) -> list[GroupRun]:
     """Runs, with another state for some offsets; one pass over both.
 
     Args:
         parts: first and end of each, ascending and apart.
         change: gives the new state of a piece; called with the index of the part that it is in.
     """
-    found: list[Run] = []
+    found: list[GroupRun] = []
     index = 0
     for run in runs:
         at = run.first
@@ -198,7 +202,7 @@ def changed(
     return joined(found)
 
 
-def without_ended(runs: Sequence[Run], cursor: int) -> tuple[int, tuple[Run, ...]]:
+def without_ended(runs: Sequence[GroupRun], cursor: int) -> tuple[int, tuple[GroupRun, ...]]:
     """The cursor after what has ended at the beginning, and the runs from there on."""
     index = 0
     while index < len(runs) and runs[index].how == "ended":

@@ -28,7 +28,7 @@ from reliable_pubsub.common.core.requests import Sub, Unsub
 from .appending import topic_for
 from .changed_log import log_changed, witness_ns
 from .group_change import Change
-from .group_state import Member, Run, begun, joined, next_due_s, subscription_of_group
+from .group_state import GroupRun, Member, begun, joined, next_due_s, subscription_of_group
 from .records import ControlSeen, Decision, GroupChanged
 from .replies import decided, echo, limit_reached, malformed
 from .sessions import fence
@@ -282,15 +282,15 @@ def _refused(state: State, request: Sub, terms: GroupTerms | None) -> Decision |
     return None
 
 
-def _is_needed(runs: tuple[Run, ...], member: str) -> bool:
+def _is_needed(runs: tuple[GroupRun, ...], member: str) -> bool:
     return any(run.how == "held" and run.member == member for run in runs)
 
 
-def _given_back(runs: tuple[Run, ...], member: str, now_s: float) -> tuple[Run, ...]:
+def _given_back(runs: tuple[GroupRun, ...], member: str, now_s: float) -> tuple[GroupRun, ...]:
     """What a member holds is free again: it may have been delivered."""
     return tuple(
         joined(
-            Run(run.first, run.end, "free", run.delivery, until_s=now_s)
+            GroupRun(run.first, run.end, "free", run.delivery, until_s=now_s)
             if run.how == "held" and run.member == member
             else run
             for run in runs

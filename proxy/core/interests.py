@@ -25,7 +25,7 @@ from reliable_pubsub.common.core.limits import (
 from reliable_pubsub.common.core.pattern import Pattern
 from reliable_pubsub.relay.core.automaton import Effort
 from reliable_pubsub.relay.core.pattern import Kinds, canonical, is_of
-from reliable_pubsub.relay.core.rights import Shown
+from reliable_pubsub.relay.core.rights import ShownTopics
 
 from .group_state import is_group, subscription_of_group
 from .records import Decision
@@ -42,7 +42,7 @@ def subscriptions(
     request: Subscriptions,
     _body: bytes,
     _now_ns: int,
-    shown: Shown | None = None,
+    shown: ShownTopics | None = None,
 ) -> Decision:
     """One page. It leaves when the newest change that it may show is durable.
 
@@ -70,7 +70,7 @@ def subscriptions(
 class _Page:
     """The rows of one answer."""
 
-    def __init__(self, state: State, asked: Pattern, shown: Shown | None) -> None:
+    def __init__(self, state: State, asked: Pattern, shown: ShownTopics | None) -> None:
         self.rows: list[SubscriptionRow] = []
         self._state, self._asked, self._shown = state, asked, shown
         self._steps_left = SUBSCRIPTIONS_STEPS_MAX

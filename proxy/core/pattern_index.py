@@ -18,7 +18,7 @@ from .topic_log import TopicLog
 
 
 @dataclass(slots=True)
-class PatternSubscription:
+class RegisteredPattern:
     """One subscriber's pattern."""
 
     terms: Terms
@@ -44,7 +44,7 @@ class PatternIndex:
 
     def __init__(self) -> None:
         """There are none."""
-        self.of: dict[str, dict[Pattern, PatternSubscription]] = {}  # by subscriber
+        self.of: dict[str, dict[Pattern, RegisteredPattern]] = {}  # by subscriber
         self._subscribers: dict[Pattern, dict[str, None]] = {}
         self._patterns: dict[int, tuple[Pattern, ...]] = {}  # that match a topic, by its id
 
@@ -60,7 +60,7 @@ class PatternIndex:
         """The different patterns of all subscribers."""
         return self._subscribers.keys()
 
-    def subscribers_of(self, pattern: Pattern) -> Collection[PatternSubscription]:
+    def subscribers_of(self, pattern: Pattern) -> Collection[RegisteredPattern]:
         """The subscriptions by one pattern."""
         return [self.of[one][pattern] for one in self._subscribers[pattern]]
 
@@ -72,9 +72,9 @@ class PatternIndex:
         """The patterns that match a name."""
         return tuple(one for one in self._subscribers if is_of(one, topic))
 
-    def wanting(self, topic: str) -> Iterator[tuple[str, PatternSubscription]]:
+    def wanting(self, topic: str) -> Iterator[tuple[str, RegisteredPattern]]:
         """Who is to be subscribed to a new topic, each once, by the pattern that lasts longest."""
-        found: dict[str, PatternSubscription] = {}
+        found: dict[str, RegisteredPattern] = {}
         for pattern in self.matching(topic):
             for subscriber in self._subscribers[pattern]:
                 one = self.of[subscriber][pattern]
@@ -102,7 +102,7 @@ class PatternIndex:
         self,
         subscriber: str,
         pattern: Pattern,
-        one: PatternSubscription,
+        one: RegisteredPattern,
         topics: Mapping[str, TopicLog],
     ) -> None:
         """A subscriber has a pattern; its topics are to be indexed."""
@@ -120,7 +120,7 @@ class PatternIndex:
     def restore(self, stored: Iterable[StoredPattern], topics: Mapping[str, TopicLog]) -> None:
         """Add what is stored."""
         for each in stored:
-            one = PatternSubscription(each.terms, each.reader, 0)
+            one = RegisteredPattern(each.terms, each.reader, 0)
             self.add(each.subscriber, each.pattern, one, topics)
 
     def remove(self, subscriber: str, pattern: Pattern) -> None:

@@ -34,7 +34,7 @@ from reliable_pubsub.common.core.requests import Get, Sub
 from reliable_pubsub.relay.core.pattern import Kinds, is_of
 
 from .appending import begun_after
-from .pattern_index import PatternSubscription, outlasts
+from .pattern_index import RegisteredPattern, outlasts
 from .reading import cursor_moved, get, subscription_of
 from .records import (
     ControlSeen,
@@ -73,7 +73,7 @@ def match(state: State, request: Match, _body: bytes, now_ns: int) -> Decision:
     return _refused(state, request, known) or _begun(state, request, session, known, now_ns)
 
 
-def _refused(state: State, request: Match, known: PatternSubscription | None) -> Decision | None:
+def _refused(state: State, request: Match, known: RegisteredPattern | None) -> Decision | None:
     pattern = request.match
     try:
         problem = "" if _KINDS.knows(pattern) else f"the kind {pattern.kind!r} is not known"
@@ -101,7 +101,7 @@ def _begun(
     state: State,
     request: Match,
     session: Session,
-    known: PatternSubscription | None,
+    known: RegisteredPattern | None,
     now_ns: int,
 ) -> Decision:
     reader = _reader(request)

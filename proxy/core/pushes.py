@@ -19,7 +19,7 @@ from reliable_pubsub.common.core.message_base import BatchHeader, Reply
 from reliable_pubsub.common.core.status import PushStatus
 from reliable_pubsub.relay.core.interest_link import LEASE_S, Links
 from reliable_pubsub.relay.core.interest_table import InterestTable
-from reliable_pubsub.relay.core.messages import Interest, Node, NodeReport
+from reliable_pubsub.relay.core.messages import InterestRequest, Node, NodeReport
 from reliable_pubsub.relay.core.pattern import Kinds, Pattern
 from reliable_pubsub.relay.core.push import Pushed, PushedUnstored, encode_push
 
@@ -157,11 +157,16 @@ class Pushes:
         return self._table.above
 
     def answer(
-        self, request: Interest | Node, now_s: float, *, key: str = "", may_get_all: bool = True
+        self,
+        request: InterestRequest | Node,
+        now_s: float,
+        *,
+        key: str = "",
+        may_get_all: bool = True,
     ) -> Reply:
         """Answer a request about the push tree; the arguments are those of `Links.take`."""
         self.is_used = self._was_asked = True
-        if isinstance(request, Interest):
+        if isinstance(request, InterestRequest):
             return self.links.take(request, now_s, key=key, may_get_all=may_get_all)
         return self._report(request)
 

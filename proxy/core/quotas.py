@@ -23,7 +23,7 @@ from reliable_pubsub.common.core.answers import Busy, Full, Limit
 from reliable_pubsub.common.core.limits import TRANSACTION_BYTES_MAX
 from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.common.core.requests import AnyRequest
-from reliable_pubsub.common.core.rights import Client, Quota, Rights
+from reliable_pubsub.common.core.rights import KnownKey, Quota, Rights
 from reliable_pubsub.common.core.transaction_messages import Commit
 from reliable_pubsub.relay.core.allowance import Bucket
 
@@ -113,7 +113,7 @@ class Quotas:
     def __init__(self) -> None:
         """No key has anything."""
         self._running: dict[str, _Running] = {}  # by name: keys of one name share their quotas
-        self.client: Client | None = None  # whose request is decided
+        self.client: KnownKey | None = None  # whose request is decided
         self._role: Role = "publisher"
         self._now_s = 0.0
 
@@ -127,7 +127,7 @@ class Quotas:
                     one = (log.topic_id, subscription_of_group(name))
                     self._running.setdefault(key, _Running()).groups.add(one)
 
-    def count_for(self, client: Client | None, role: Role, now_s: float) -> None:
+    def count_for(self, client: KnownKey | None, role: Role, now_s: float) -> None:
         """Charge decisions to this key from now on; None: to no key.
 
         Args:
@@ -189,7 +189,7 @@ class Quotas:
         state: State,
         request: AnyRequest,
         decision: Decision,
-        client: Client,
+        client: KnownKey,
         role: Role,
         running: _Running,
     ) -> Decision | None:
@@ -228,7 +228,7 @@ class Quotas:
         self,
         state: State,
         request: AnyRequest,
-        client: Client,
+        client: KnownKey,
         running: _Running,
         body_bytes: int,
     ) -> Decision | None:

@@ -11,14 +11,14 @@ from typing import ClassVar, Literal
 
 from msgspec import Struct
 
-from reliable_pubsub.common.core.actions import AnyAction, Effect
+from reliable_pubsub.common.core.actions import ActionEffect, AnyAction
 from reliable_pubsub.common.core.answers import AnyReply
 from reliable_pubsub.common.core.group_messages import Grant, Outcome, Stretch
 from reliable_pubsub.common.core.message_base import BatchHeader, GroupTerms, Role, StoredQoS, Terms
 from reliable_pubsub.common.core.pattern import Pattern
 from reliable_pubsub.common.core.transaction_messages import TopicReceipt
 
-from .group_state import Member, Run, subscription_of_group
+from .group_state import GroupRun, Member, subscription_of_group
 
 
 class TopicCreated(Struct, frozen=True, gc=False):
@@ -245,7 +245,7 @@ class Administered(Struct, frozen=True):
     who: str  # name of the key; "": the proxy knows no keys
     client: str
     action: AnyAction
-    effect: Effect
+    effect: ActionEffect
 
 
 class Staged(Struct, frozen=True, gc=False):
@@ -293,7 +293,7 @@ class GroupChanged(Struct, frozen=True, gc=False):
     generation: int
     cursor: int
     terms: GroupTerms
-    runs: tuple[Run, ...]
+    runs: tuple[GroupRun, ...]
     members: tuple[Member, ...]
     lost: tuple[Stretch, ...] = ()  # what no member is known to have reported
     begins: bool = False

@@ -12,9 +12,9 @@ from reliable_pubsub.common.core.interest_messages import Subscriptions
 from reliable_pubsub.common.core.requests import AnyRequest
 from reliable_pubsub.common.core.status import Status, StatusReport
 from reliable_pubsub.common.core.transaction_messages import Commit
-from reliable_pubsub.relay.core.messages import Interest, Node
+from reliable_pubsub.relay.core.messages import InterestRequest, Node
 from reliable_pubsub.relay.core.needs import Need
-from reliable_pubsub.relay.core.rights import Shown
+from reliable_pubsub.relay.core.rights import ShownTopics
 
 from .account_status import with_uses
 from .broker import without_waiting
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 
-def needs_of_staged(state: State, request: AnyRequest | Interest | Node) -> Iterator[Need]:
+def needs_of_staged(state: State, request: AnyRequest | InterestRequest | Node) -> Iterator[Need]:
     """A COMMIT needs the right to put to each topic that it names by its staged batches.
 
     Another key with the same id may have staged them, and rights may have changed since.
@@ -40,7 +40,9 @@ def needs_of_staged(state: State, request: AnyRequest | Interest | Node) -> Iter
         yield Need("put", topic)
 
 
-def part_of(engine: Engine, request: AnyRequest, key: str, now_ns: int, shown: Shown) -> Decision:
+def part_of(
+    engine: Engine, request: AnyRequest, key: str, now_ns: int, shown: ShownTopics
+) -> Decision:
     """SUBSCRIPTIONS or a STATUS of what a key may be shown, without figures of the whole proxy."""
     state = engine.state
     if isinstance(request, Subscriptions):

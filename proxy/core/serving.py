@@ -36,7 +36,7 @@ class ServingRow(Struct, frozen=True):
     holder: str  # a name for people; "": the term was given back
 
 
-class Silence:
+class SilenceWatch:
     """What a standby has seen of the row."""
 
     def __init__(self, timing: ServingTiming = TIMING) -> None:

@@ -16,7 +16,7 @@ from reliable_pubsub.common.core.transaction_messages import Part, TopicReceipt
 
 from .records import Staged
 
-Attempt = tuple[int, bytes]  # task and its attempt
+TaskAttempt = tuple[int, bytes]  # task and its attempt
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class StagedTransaction:
 
     touched_ns: int = 0  # wall clock, of its last STAGE
     held_bytes: int = 0
-    attempts: dict[Attempt, list[Staged]] = field(
+    attempts: dict[TaskAttempt, list[Staged]] = field(
         default_factory=dict
     )  # in the order in which they began
 
@@ -44,7 +44,7 @@ class StagedTransaction:
         staged = self.attempts.get((part.task, part.attempt), [])
         return staged if len(staged) == part.chunks else None
 
-    def superseded(self, current: Attempt) -> Iterator[tuple[Attempt, int]]:
+    def superseded(self, current: TaskAttempt) -> Iterator[tuple[TaskAttempt, int]]:
         """Attempts with a newer one of the same task, the oldest first, with their bytes.
 
         COMMIT may still name an older attempt, when two race; so one is dropped only for lack of

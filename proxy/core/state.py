@@ -35,7 +35,7 @@ from .pattern_index import PatternIndex
 from .qos0_ring import Rings
 from .records import Charge, Record, TopicCreated, appended
 from .staging import LastTransaction, Staging
-from .storage import LogReader
+from .storage import BatchReader
 from .stored import StoredSegment, StoredState
 from .subscriptions import Session
 from .topic_log import Retention, TopicLog, without
@@ -71,7 +71,7 @@ class Setup(Struct, frozen=True, kw_only=True):
     """What one start of the proxy has besides its stored state; kept after a failed commit."""
 
     boot: str  # random name of this start; a position of another start is checked before use
-    reader: LogReader
+    reader: BatchReader
     durability: Promise = "sync"
     settings: BrokerSettings = BrokerSettings()
     rings: Rings = field(default_factory=Rings)  # QoS 0 messages, never durable

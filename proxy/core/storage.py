@@ -54,7 +54,7 @@ class Storage(Protocol):
         """
 
 
-class LogReader(Protocol):
+class BatchReader(Protocol):
     """Reads durable batches, from memory or from the store; none below a topic's start is asked."""
 
     def read(

@@ -29,7 +29,7 @@ from reliable_pubsub.common.core.pattern import Pattern
 from reliable_pubsub.common.core.pattern_messages import Fetch, Match
 from reliable_pubsub.common.core.qos0_messages import Ring
 from reliable_pubsub.common.core.requests import Ack, AnyRequest, Bye, Dead, Get, Hello, Sub, Unsub
-from reliable_pubsub.common.core.rights import Client
+from reliable_pubsub.common.core.rights import KnownKey
 
 from .leases import longest_wait_s
 from .lower_bounds import LowerBounds
@@ -50,7 +50,7 @@ class WaitingGet(Struct, frozen=True):
     request: Waits
     reply_to: Any
     until_s: float  # OVERTAKEN: its sender has asked again; DECIDED_ONCE: it waits no longer
-    client: Client | None = None  # to whose key its decision is charged
+    client: KnownKey | None = None  # to whose key its decision is charged
 
 
 class WaitingGets:
@@ -79,7 +79,7 @@ class WaitingGets:
         request: AnyRequest,
         reply_to: Any,
         now_s: float,
-        client: Client | None = None,
+        client: KnownKey | None = None,
     ) -> bool:
         """Keep a request that has found nothing; return False if it is to be answered now.
 

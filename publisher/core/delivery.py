@@ -19,7 +19,7 @@ from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.errors import InDoubtError, NotDeliveredError, UsageError
 from reliable_pubsub.common.core.limits import DELIVERY_SUBSCRIBERS_MAX
 from reliable_pubsub.common.core.message_base import QoS
-from reliable_pubsub.common.core.requests import Delivery as DeliveryRequest
+from reliable_pubsub.common.core.requests import DeliveryRequest
 from reliable_pubsub.common.core.retry import poll_pause_s
 from reliable_pubsub.common.core.steps import DELIVERED_S, Wait
 

@@ -15,13 +15,13 @@ from msgspec import Struct
 
 TRANSACTIONS: Final = ""  # in place of a topic name: none is empty
 
-Numbers = tuple[int, int]  # first and last
+Sequences = tuple[int, int]  # first and last
 
 
 class Repeats(Struct, frozen=True):
     """By topic, the numbers that the plan may have used before; ascending, with gaps."""
 
-    of: dict[str, tuple[Numbers, ...]] = {}
+    of: dict[str, tuple[Sequences, ...]] = {}
 
     def first(self, topic: str, count: int = 1) -> int | None:
         """The first old number of the next `count` messages of the plan, if they had numbers.

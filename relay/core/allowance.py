@@ -42,7 +42,7 @@ HEARTBEAT_BYTES_PER_S: Final = 4  # a PING and a PONG of 9 bytes each, every 5 s
 SETTLE_S: Final = 0.25  # libzmq frees what an ended connection held a moment after its end
 
 
-class Look(Struct, frozen=True):
+class TcpCounters(Struct, frozen=True):
     """What the kernel has counted of a connection, and whether it holds what it cannot send."""
 
     received_bytes: int
@@ -73,7 +73,7 @@ class Tally:
         self._heard_at_s: float | None = None
         self.stalled_at_s: float | None = None
 
-    def look(self, seen: Look, now_s: float) -> None:
+    def look(self, seen: TcpCounters, now_s: float) -> None:
         """Take what the kernel says now."""
         if self.was_heard:
             self._heard, self._heard_segments = seen.received_bytes, seen.received_segments
@@ -114,7 +114,7 @@ class Allowance:
         self._above.discard(key)
         self._stalled.discard(key)
 
-    def look(self, key: int, seen: Look, now_s: float) -> None:
+    def look(self, key: int, seen: TcpCounters, now_s: float) -> None:
         """Take what the kernel has counted of a connection."""
         tally = self._tallies[key]
         self._unheard_bytes -= tally.unheard_bytes

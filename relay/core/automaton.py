@@ -240,24 +240,24 @@ class Characters(Struct, frozen=True):
 class InTurn(Struct, frozen=True):
     """One part after another."""
 
-    parts: tuple[Node, ...]
+    parts: tuple[SyntaxNode, ...]
 
 
 class AnyOf(Struct, frozen=True):
     """One of several parts."""
 
-    parts: tuple[Node, ...]
+    parts: tuple[SyntaxNode, ...]
 
 
 class Repeated(Struct, frozen=True):
     """A part several times; `most` None: as often as one likes."""
 
-    part: Node
+    part: SyntaxNode
     least: int
     most: int | None
 
 
-Node = Characters | InTurn | AnyOf | Repeated
+SyntaxNode = Characters | InTurn | AnyOf | Repeated
 ANYTHING = Repeated(Characters(ANY), 0, None)
 
 
@@ -279,7 +279,7 @@ class Builder:
         self.characters = [CharacterSet(())]
         self.follow = [0]
 
-    def finish(self, node: Node) -> Automaton:
+    def finish(self, node: SyntaxNode) -> Automaton:
         """Build the automaton of a whole tree.
 
         Raises:
@@ -291,7 +291,7 @@ class Builder:
         steps = len(self.characters) + self._links
         return Automaton(tuple(self.characters), tuple(self.follow), last, steps)
 
-    def _build(self, node: Node) -> _Fragment:
+    def _build(self, node: SyntaxNode) -> _Fragment:
         self._steps += 1  # bounds empty repetitions too, which make no states
         if max(self._steps // 8, len(self.characters)) > PATTERN_STATES_MAX:
             raise InvalidPatternError(

@@ -16,7 +16,7 @@ from reliable_pubsub.common.core.limits import CACHE_BYTES_MAX, REPLY_BATCHES_MA
 from reliable_pubsub.common.core.message_base import BatchHeader
 
 
-class Found(Struct, frozen=True):
+class CachedBatches(Struct, frozen=True):
     """Whole batches, the first of which holds the offset asked for."""
 
     headers: tuple[BatchHeader, ...]
@@ -75,7 +75,9 @@ class BatchCache:
             if not known.bases:
                 del self._topics[topic]
 
-    def read(self, topic: str, offset: int, *, messages_max: int, bytes_max: int) -> Found | None:
+    def read(
+        self, topic: str, offset: int, *, messages_max: int, bytes_max: int
+    ) -> CachedBatches | None:
         """The batches from an offset on, as the proxy would answer; None if they are not here.
 
         Args:
@@ -94,6 +96,6 @@ class BatchCache:
                 bytes_max=bytes_max,
             )
         ]
-        return Found(
+        return CachedBatches(
             tuple(header for header, _ in found), b"".join(body for _, body in found), known.end
         )

@@ -14,8 +14,8 @@ from .automaton import (
     Characters,
     CharacterSet,
     InTurn,
-    Node,
     Repeated,
+    SyntaxNode,
     others_than,
     set_of,
 )
@@ -36,7 +36,7 @@ def prefix(text: str) -> Automaton:
     return Builder(text).finish(InTurn((*_characters(text), ANYTHING)))
 
 
-def _characters(text: str) -> tuple[Node, ...]:
+def _characters(text: str) -> tuple[SyntaxNode, ...]:
     return tuple(Characters(set_of([(ord(one), ord(one))])) for one in text)
 
 
@@ -48,7 +48,7 @@ def glob(pattern: str) -> Automaton:
     Raises:
         InvalidPatternError: `[` without `]`, or too many states.
     """
-    parts: list[Node] = []
+    parts: list[SyntaxNode] = []
     reader = _Reader(pattern)
     while not reader.at_end:
         one = reader.take()
@@ -107,7 +107,7 @@ class _Reader:
             pattern=self._pattern, problem=f"at character {self._at}: {problem}"
         )
 
-    def alternatives(self, depth: int) -> Node:
+    def alternatives(self, depth: int) -> SyntaxNode:
         if depth > NESTING_MAX:
             raise self.wrong(f"nested deeper than {NESTING_MAX}")
         parts = [self._sequence(depth)]
@@ -116,8 +116,8 @@ class _Reader:
             parts.append(self._sequence(depth))
         return parts[0] if len(parts) == 1 else AnyOf(tuple(parts))
 
-    def _sequence(self, depth: int) -> Node:
-        parts: list[Node] = []
+    def _sequence(self, depth: int) -> SyntaxNode:
+        parts: list[SyntaxNode] = []
         while not self.at_end and self._next not in "|)":
             part = self._atom(depth)
             while self._next and self._next in "*+?{":
@@ -126,7 +126,7 @@ class _Reader:
             parts.append(part)
         return parts[0] if len(parts) == 1 else InTurn(tuple(parts))
 
-    def _atom(self, depth: int) -> Node:
+    def _atom(self, depth: int) -> SyntaxNode:
         one = self.take()
         if one == "(":
             inner = self.alternatives(depth + 1)
@@ -155,7 +155,7 @@ class _Reader:
             raise self.wrong(f"`\\{one}` is unknown; known are \\d \\w \\s")
         return ((ord(one), ord(one)),)
 
-    def _repetition(self, part: Node, depth: int) -> Node:
+    def _repetition(self, part: SyntaxNode, depth: int) -> SyntaxNode:
         if depth > NESTING_MAX:
             raise self.wrong(f"nested deeper than {NESTING_MAX}")
         one = self.take()

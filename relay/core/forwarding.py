@@ -36,7 +36,7 @@ from reliable_pubsub.common.core.wire import (
     encode,
 )
 
-from .batch_cache import BatchCache, Found
+from .batch_cache import BatchCache, CachedBatches
 
 UNDER_WAY_MAX: Final = 16  # the proxy keeps 32 answers for one connection
 WAITING_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -64,7 +64,7 @@ class ToAbove(Struct, frozen=True):
     frames: list[bytes]
 
 
-Action = ToPeer | ToAbove
+Outgoing = ToPeer | ToAbove
 _Reading = Get | History
 _Asked = tuple[Envelope, _Reading]
 
@@ -168,14 +168,14 @@ class Forwarding:
         self.shared_count = 0
         self.passed_count = 0
         self.dropped_count = 0
-        self._actions: list[Action] = []
+        self._actions: list[Outgoing] = []
         self._under_way: dict[bytes, _Flight] = {}
         self._waiting = _Waiting()
         self._by_key: dict[object, _Flight] = {}
         self._readers: dict[tuple[str, str], _Reader] = {}
         self._ticket = 0
 
-    def actions(self) -> list[Action]:
+    def actions(self) -> list[Outgoing]:
         """What is to be sent now."""
         actions, self._actions = self._actions, []
         return actions
@@ -259,7 +259,7 @@ class Forwarding:
             return False
         return now_s < known.confirmed_at_s + CONFIRMED_S
 
-    def _answer_found(self, envelope: Envelope, request: Get, found: Found) -> None:
+    def _answer_found(self, envelope: Envelope, request: Get, found: CachedBatches) -> None:
         reply = MessageBatches(
             client=request.client,
             epoch=request.epoch,

@@ -31,7 +31,7 @@ from reliable_pubsub.common.core.message_base import Reply
 from reliable_pubsub.common.core.settings import RELAY_LEASE_S
 
 from .interest_table import CAP, InterestTable
-from .messages import BelowStatus, Interest, InterestAck, Loop
+from .messages import BelowStatus, InterestAck, InterestRequest, Loop
 from .pattern import Kinds, Pattern, is_simple
 
 RESEND_S: Final = 0.5  # before an unanswered set is sent again; doubles
@@ -107,7 +107,7 @@ class Wish:
         """Seconds until there is something to say."""
         return max(self._due_at_s - now_s, 0.0)
 
-    def message(self, now_s: float) -> Interest | None:
+    def message(self, now_s: float) -> InterestRequest | None:
         """What is to be said now, if anything; it then counts as under way."""
         if now_s < self._due_at_s:
             return None
@@ -119,7 +119,7 @@ class Wish:
         self.sent_count += 1
         if self._set_wanted:
             self._set_at_s = now_s
-        return Interest(
+        return InterestRequest(
             client=self._client,
             epoch=0,
             request=self._request,
@@ -207,7 +207,7 @@ class Links:
         self.below = frozenset({node})  # ourselves, and every relay whose interest came to us
 
     def take(
-        self, said: Interest, now_s: float, *, key: str = "", may_get_all: bool = True
+        self, said: InterestRequest, now_s: float, *, key: str = "", may_get_all: bool = True
     ) -> Reply:
         """Take a set or a digest; answer with what is known of the link then.
 
@@ -254,7 +254,7 @@ class Links:
         """Whether there is time for a set; if not, the link sends it again soon (`wanted`)."""
         return self._steps_left > 0 or all(map(is_simple, patterns))
 
-    def _new_set(self, said: Interest, patterns: tuple[Pattern, ...], key: str) -> _Link:
+    def _new_set(self, said: InterestRequest, patterns: tuple[Pattern, ...], key: str) -> _Link:
         checked, steps = [], 0
         for pattern in patterns:
             if steps > INTEREST_STEPS_MAX:
@@ -323,7 +323,7 @@ class Links:
             for link, known in sorted(self._links.items(), key=lambda one: one[1].client)
         )
 
-    def _echo(self, said: Interest) -> dict[str, Any]:
+    def _echo(self, said: InterestRequest) -> dict[str, Any]:
         return {
             "client": said.client,
             "epoch": said.epoch,
@@ -331,7 +331,7 @@ class Links:
             "boot": self._boot,
         }
 
-    def _ack(self, said: Interest, known: _Link) -> InterestAck:
+    def _ack(self, said: InterestRequest, known: _Link) -> InterestAck:
         return InterestAck(
             **self._echo(said),
             version=known.version,

@@ -32,18 +32,20 @@ _BACK = 3 / 4  # of the cap: a consumer comes back from the full feed only below
 _C = TypeVar("_C", bound=Hashable)
 
 
-class Change(Struct, frozen=True):
+class AggregateChange(Struct, frozen=True):
     """One step of what is asked for above."""
 
     added: bool  # False: given back
     pattern: Pattern
 
 
-def changes_between(before: frozenset[Pattern], after: frozenset[Pattern]) -> tuple[Change, ...]:
+def changes_between(
+    before: frozenset[Pattern], after: frozenset[Pattern]
+) -> tuple[AggregateChange, ...]:
     """The fewest steps from one set to another, additions first."""
     return (
-        *(Change(True, one) for one in sorted(after - before)),
-        *(Change(False, one) for one in sorted(before - after)),
+        *(AggregateChange(True, one) for one in sorted(after - before)),
+        *(AggregateChange(False, one) for one in sorted(before - after)),
     )
 
 
@@ -180,14 +182,14 @@ class InterestTable(Generic[_C]):
 
     # What follows from it.
 
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> tuple[AggregateChange, ...]:
         """The steps from what was last sent above to what is wanted now, which count as sent."""
         if not self._is_dirty:
             return ()
         self._is_dirty = False
         wanted = aggregate(self._counts, self._strategy, self._kinds)
         steps = changes_between(self.above, wanted)
-        repeats = tuple(Change(True, one) for one in self._repeats if one in wanted)
+        repeats = tuple(AggregateChange(True, one) for one in self._repeats if one in wanted)
         self._repeats.clear()
         self.above = wanted
         return (*repeats, *steps)

@@ -17,17 +17,17 @@ from reliable_pubsub.common.core.status import ConnectionsStatus
 
 from .pattern import Pattern
 
-Link = Annotated[bytes, Meta(min_length=LINK_BYTES, max_length=LINK_BYTES)]
+LinkId = Annotated[bytes, Meta(min_length=LINK_BYTES, max_length=LINK_BYTES)]
 DIGEST_BYTES = 32
 
 
-class Interest(Request, frozen=True, kw_only=True, tag="INTEREST"):
+class InterestRequest(Request, frozen=True, kw_only=True, tag="INTEREST"):
     """This link wants these patterns and nothing else; or, without them, still the same.
 
     Answered by INTEREST_ACK, LOOP, LIMIT or MALFORMED. Needs no session (`epoch` is ignored).
     """
 
-    link: Link  # random, made with each link; its data socket is subscribed to `00 link`
+    link: LinkId  # random, made with each link; its data socket is subscribed to `00 link`
     version: Natural  # of the set: 1, 2, 3, ...; an older one has no effect
     digest: Annotated[bytes, Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
     patterns: Annotated[tuple[Pattern, ...], Meta(max_length=INTEREST_PATTERNS_MAX)] | None = None

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from msgspec import UNSET, Struct
 
 from reliable_pubsub.common.core import requests
-from reliable_pubsub.common.core.actions import Admin
+from reliable_pubsub.common.core.actions import AdminRequest
 from reliable_pubsub.common.core.dead_letter import dead_topic, is_dead
 from reliable_pubsub.common.core.group_messages import Settle, Take
 from reliable_pubsub.common.core.interest_messages import Subscriptions
@@ -21,7 +21,7 @@ from reliable_pubsub.common.core.qos0_messages import Listeners, Ring
 from reliable_pubsub.common.core.status import Clients, Status
 from reliable_pubsub.common.core.transaction_messages import Abort, Commit, Stage
 
-from .messages import Interest, Node
+from .messages import InterestRequest, Node
 from .pattern import EVERYTHING, Pattern
 
 TopicRight = Literal["put", "get", "history", "dead_letters", "status", "admin"]
@@ -96,12 +96,12 @@ def to_be_pushed(pattern: Pattern) -> Iterator[Need]:
         yield Need("dead_letters", covers=pattern)
 
 
-def _admin(request: Admin) -> Iterator[Need]:
+def _admin(request: AdminRequest) -> Iterator[Need]:
     topic = getattr(request.do, "topic", None)
     yield Need("admin", covers=EVERYTHING) if topic is None else Need("admin", topic)
 
 
-def _interest(request: Interest) -> Iterator[Need]:
+def _interest(request: InterestRequest) -> Iterator[Need]:
     for pattern in request.patterns or ():
         yield from to_be_pushed(pattern)
 
@@ -117,7 +117,7 @@ NEEDS: Final[Mapping[type[Request], Callable[[Any], Iterator[Need]]]] = {
     Stage: _puts,
     Commit: _nothing,
     Abort: _nothing,
-    requests.Delivery: _puts,
+    requests.DeliveryRequest: _puts,
     Listeners: _puts,
     Subscriptions: _subscriptions,
     requests.Get: _reads,
@@ -134,19 +134,19 @@ NEEDS: Final[Mapping[type[Request], Callable[[Any], Iterator[Need]]]] = {
     requests.History: _history,
     Status: lambda _: iter((Need("status"),)),
     Clients: lambda _: iter((Need("admin", covers=EVERYTHING),)),
-    Admin: _admin,
-    Interest: _interest,
+    AdminRequest: _admin,
+    InterestRequest: _interest,
     Node: lambda _: iter((Need("status", covers=EVERYTHING),)),
 }
 # They change nothing for their sender, so they may come under the random id of a command.
-PASSING: Final = (requests.History, Status, Clients, Admin, Node)
+PASSING: Final = (requests.History, Status, Clients, AdminRequest, Node)
 # They show the topics of a right, and no others.
 SHOWING: Final[Mapping[type[Request], TopicRight]] = {
     Status: "status",
     Subscriptions: "put",
 }
 # What a relay asks for itself; all else it passes on, and says for which key.
-OWN_OF_RELAY: Final = (Status, Interest, Node)
+OWN_OF_RELAY: Final = (Status, InterestRequest, Node)
 
 
 def to_be_whole(request: Request) -> Iterable[Need]:

@@ -17,10 +17,10 @@ from reliable_pubsub.common.core.errors import ConfigurationError, InvalidPatter
 from reliable_pubsub.common.core.limits import COVER_STEPS_MAX
 from reliable_pubsub.common.core.message_base import Request
 from reliable_pubsub.common.core.names import is_passing_id
-from reliable_pubsub.common.core.rights import NOTHING, Client, Globs
+from reliable_pubsub.common.core.rights import NOTHING, Globs, KnownKey
 
 from .automaton import Effort
-from .messages import Interest
+from .messages import InterestRequest
 from .needs import (
     NEEDS,
     OWN_OF_RELAY,
@@ -85,7 +85,7 @@ class Names:
         return any(_KINDS.overlap(own, wanted, effort) for own in self.patterns)
 
 
-class Shown:
+class ShownTopics:
     """The topics that an answer shows."""
 
     def __init__(self, names: Iterable[Names]) -> None:
@@ -134,7 +134,7 @@ class Denial(Struct, frozen=True, kw_only=True):
 class _Permit:
     """The rights of one key, read once."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: KnownKey) -> None:
         rights = client.rights
         named: dict[TopicRight, Globs] = {
             "put": rights.put,
@@ -158,7 +158,9 @@ class _Permit:
         find = NEEDS.get(type(request))
         if find is None:
             return "admin", ""
-        is_alone = not isinstance(request, Interest) or set(request.below) <= {request.client}
+        is_alone = not isinstance(request, InterestRequest) or set(request.below) <= {
+            request.client
+        }
         if not (is_alone or self.is_relay):
             return "relay", ""  # with the name of another relay, that one would be refused (LOOP)
         return self.first_lacking((*find(request), *more))
@@ -179,13 +181,13 @@ class _Permit:
         return None
 
 
-_UNKNOWN: Final = Client(name="(unknown)", rights=NOTHING)
+_UNKNOWN: Final = KnownKey(name="(unknown)", rights=NOTHING)
 
 
 class Authority:
     """Decides for every key what it may do. Where no keys are known, everything."""
 
-    def __init__(self, clients: Mapping[str, Client]) -> None:
+    def __init__(self, clients: Mapping[str, KnownKey]) -> None:
         """Read the rights of all keys.
 
         Raises:
@@ -217,11 +219,11 @@ class Authority:
         client = self._clients.get(self.asker(key, request))
         return client.name if client else _UNKNOWN.name
 
-    def clients_by_name(self) -> dict[str, Client]:
+    def clients_by_name(self) -> dict[str, KnownKey]:
         """The known clients; keys of one name share their quotas."""
         return {one.name: one for one in self._clients.values()}
 
-    def charged(self, key: str, request: Request) -> Client | None:
+    def charged(self, key: str, request: Request) -> KnownKey | None:
         """The client to whose key a request is charged; through a relay, that of its asker.
 
         None: the key is not known.
@@ -297,7 +299,7 @@ class Authority:
             permit.topics[right].is_all for right in ("get", "dead_letters")
         )
 
-    def shown(self, key: str, request: Request) -> Shown | None:
+    def shown(self, key: str, request: Request) -> ShownTopics | None:
         """The topics that a STATUS or SUBSCRIPTIONS shows; None: all, or it is another request.
 
         One that a relay passes on shows what both its keys may see.
@@ -307,7 +309,7 @@ class Authority:
             return None
         found = {self._permit(key), self._permit(self.asker(key, request))}
         names = [one.topics[right] for one in found]
-        return None if all(one.is_all for one in names) else Shown(names)
+        return None if all(one.is_all for one in names) else ShownTopics(names)
 
     def keys_of(self, key: str, request: Request) -> str:
         """The keys that must all have a right for a request: its own, and that of a relay."""

@@ -27,7 +27,7 @@ BoxKind = Literal["publisher", "proxy", "relay", "subscriber", "source"]
 EdgeKind = Literal["put", "push", "pull"]
 
 
-class Look(Struct, frozen=True):
+class TreeSnapshot(Struct, frozen=True):
     """What the nodes reported at one moment."""
 
     at_s: float
@@ -36,7 +36,7 @@ class Look(Struct, frozen=True):
     status: StatusReport | None  # of the proxy at the top; None: there is none
 
 
-class Row(Struct, frozen=True):
+class TreeRow(Struct, frozen=True):
     """A line of a box, at which edges may end."""
 
     key: str
@@ -50,7 +50,7 @@ class Box(Struct, frozen=True, kw_only=True):
     kind: BoxKind
     name: str
     level: int  # 0: publishers; 1: the proxy; 2, 3, ...: below
-    rows: tuple[Row, ...] = ()
+    rows: tuple[TreeRow, ...] = ()
 
 
 class Edge(Struct, frozen=True, kw_only=True):
@@ -73,7 +73,7 @@ class Tree(Struct, frozen=True):
     left_out: tuple[str, ...]  # what there was no room for, in words
 
 
-def tree_of(now: Look, earlier: Look | None = None) -> Tree:
+def tree_of(now: TreeSnapshot, earlier: TreeSnapshot | None = None) -> Tree:
     """Draw up the tree.
 
     Args:
@@ -97,7 +97,7 @@ def interest_in_words(below: BelowStatus) -> tuple[str, ...]:
 
 
 class _Drawn:
-    def __init__(self, now: Look, earlier: Look | None) -> None:
+    def __init__(self, now: TreeSnapshot, earlier: TreeSnapshot | None) -> None:
         self._now = now
         self._earlier = earlier
         self._boxes: dict[str, Box] = {}
@@ -141,7 +141,9 @@ class _Drawn:
                 kind="publisher",
                 name=name,
                 level=0,
-                rows=tuple(Row(topic, f"{topic}: {rows[name][topic]:,} put") for topic in topics),
+                rows=tuple(
+                    TreeRow(topic, f"{topic}: {rows[name][topic]:,} put") for topic in topics
+                ),
             )
             for topic in topics:
                 self._edges.append(
@@ -174,7 +176,7 @@ class _Drawn:
         name = self._top or "proxy"
         rows = []
         for topic in status.topics[:TOPICS_MAX]:
-            rows.append(Row(topic.topic, f"{topic.topic}: {topic.end:,} messages"))
+            rows.append(TreeRow(topic.topic, f"{topic.topic}: {topic.end:,} messages"))
         self._boxes[name] = Box(key=name, kind="proxy", name="proxy", level=1, rows=tuple(rows))
         if status.topics_count > TOPICS_MAX:
             self._left_out.append(f"{status.topics_count - TOPICS_MAX:,} more topics")
@@ -232,7 +234,7 @@ class _Drawn:
         if known is not None:
             self._add_node(below.client, level)
         elif below.is_relay:
-            rows = (Row("", "not asked: give its --endpoint too"),)
+            rows = (TreeRow("", "not asked: give its --endpoint too"),)
             self._boxes[key] = Box(key=key, kind="relay", name=below.client, level=level, rows=rows)
         else:
             self._boxes[key] = self._subscriber_box(below.client, level)
@@ -244,11 +246,14 @@ class _Drawn:
     def _subscriber_box(self, client: str, level: int) -> Box:
         mine = _all_of(self._now.status).get(client, {})
         rows = [
-            Row(topic, f"{topic}: at {one.cursor:,}, lag {one.lag_messages:,}")
+            TreeRow(topic, f"{topic}: at {one.cursor:,}, lag {one.lag_messages:,}")
             for topic, one in mine.items()
         ]
         if len(rows) > ROWS_MAX:
-            rows = [*rows[: ROWS_MAX - 1], Row("", f"and {len(rows) - ROWS_MAX + 1:,} more topics")]
+            rows = [
+                *rows[: ROWS_MAX - 1],
+                TreeRow("", f"and {len(rows) - ROWS_MAX + 1:,} more topics"),
+            ]
         key = f"subscriber {client}"
         return Box(key=key, kind="subscriber", name=client, level=level, rows=tuple(rows))
 
@@ -298,12 +303,12 @@ class _Drawn:
 def _relay_box(report: NodeReport, level: int) -> Box:
     asks = "everything" if report.is_full else f"{report.patterns:,} patterns"
     rows = [
-        Row("", f"{report.strategy}: asks for {asks}"),
-        Row("", f"requests: {report.passed:,} passed on"),
-        Row("", f"{report.from_cache:,} from the cache, {report.shared:,} shared"),
+        TreeRow("", f"{report.strategy}: asks for {asks}"),
+        TreeRow("", f"requests: {report.passed:,} passed on"),
+        TreeRow("", f"{report.from_cache:,} from the cache, {report.shared:,} shared"),
     ]
-    rows += [Row("", f"refused: {above.refused}") for above in report.above if above.refused]
-    rows += [Row("", f"unknown kind: {kind}") for kind in report.unknown_kinds]
+    rows += [TreeRow("", f"refused: {above.refused}") for above in report.above if above.refused]
+    rows += [TreeRow("", f"unknown kind: {kind}") for kind in report.unknown_kinds]
     return Box(
         key=report.node, kind="relay", name=report.node, level=max(level, 2), rows=tuple(rows)
     )

@@ -14,7 +14,7 @@ from reliable_pubsub.common.core.message_base import Reply
 from reliable_pubsub.common.core.well_formed import check_keys
 from reliable_pubsub.common.core.wire import PROTOCOL
 
-from .messages import AnyInterestReply, Interest, Node
+from .messages import AnyInterestReply, InterestRequest, Node
 
 _VERBS = frozenset({"INTEREST", "NODE"})
 
@@ -24,7 +24,9 @@ class _Verb(msgspec.Struct):
 
 
 _verbs = msgspec.msgpack.Decoder(_Verb)
-_requests: msgspec.msgpack.Decoder[Interest | Node] = msgspec.msgpack.Decoder(Interest | Node)
+_requests: msgspec.msgpack.Decoder[InterestRequest | Node] = msgspec.msgpack.Decoder(
+    InterestRequest | Node
+)
 _FAULTS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -43,7 +45,7 @@ def is_for_node(frames: Sequence[bytes]) -> bool:
         return False
 
 
-def decode_node_request(frames: Sequence[bytes]) -> Interest | Node:
+def decode_node_request(frames: Sequence[bytes]) -> InterestRequest | Node:
     """Read a request of which `is_for_node` is true.
 
     Raises:
@@ -54,7 +56,7 @@ def decode_node_request(frames: Sequence[bytes]) -> Interest | Node:
         check_keys(frames[1])
     except _FAULTS as error:
         raise MalformedError(f"header: {error}") from error
-    patterns = request.patterns if isinstance(request, Interest) else None
+    patterns = request.patterns if isinstance(request, InterestRequest) else None
     if patterns and len(set(patterns)) < len(patterns):
         raise MalformedError("header: patterns: a set has no pattern twice")
     return request

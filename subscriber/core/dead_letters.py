@@ -29,7 +29,7 @@ from reliable_pubsub.common.core.requests import Dead
 
 from .requests import Requests
 from .session import SubscriberSession
-from .subscription import Subscription
+from .subscription import TopicSubscription
 
 
 class DeadLetters:
@@ -40,7 +40,7 @@ class DeadLetters:
         self._session = session
         self._requests = requests
 
-    def bury(self, subscription: Subscription) -> Conversation[None]:
+    def bury(self, subscription: TopicSubscription) -> Conversation[None]:
         """Send dead letters for the next messages while they must be rejected."""
         while subscription.fetched:
             message, place = subscription.fetched[0], subscription.place
@@ -58,7 +58,7 @@ class DeadLetters:
                 return
 
     def reject(
-        self, subscription: Subscription, message: Message, reason: str
+        self, subscription: TopicSubscription, message: Message, reason: str
     ) -> Conversation[int]:
         """Reject a message in hand; return the offset of its dead letter."""
         letter = subscription.letter
@@ -76,7 +76,7 @@ class DeadLetters:
         return (yield from self.finish(subscription))
 
     def begin(
-        self, subscription: Subscription, message: Message, reason: str
+        self, subscription: TopicSubscription, message: Message, reason: str
     ) -> Conversation[None]:
         """Write durably that a message is rejected; all messages before it are processed.
 
@@ -94,7 +94,7 @@ class DeadLetters:
             raise
         subscription.begin_letter(message, letter)
 
-    def finish(self, subscription: Subscription) -> Conversation[int]:
+    def finish(self, subscription: TopicSubscription) -> Conversation[int]:
         """Send the pending dead letter, for the first time or again: always the same bytes.
 
         Returns:
@@ -137,7 +137,7 @@ class DeadLetters:
         subscription.letter_stored()
         return reply.offset
 
-    def _withdraw(self, subscription: Subscription, offset: int) -> Conversation[None]:
+    def _withdraw(self, subscription: TopicSubscription, offset: int) -> Conversation[None]:
         """Withdraw a rejection that the proxy refused: the message is redelivered."""
         subscription.move(subscription.place.kept())
         yield from self._session.inbox.save(subscription, durable=True)

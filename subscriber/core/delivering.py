@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Final
 
 from reliable_pubsub.common.core.batch import Message
-from reliable_pubsub.common.core.conversation import Conversation, Pause
+from reliable_pubsub.common.core.conversation import Conversation, Sleep
 from reliable_pubsub.common.core.errors import PubSubError
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX
 from reliable_pubsub.common.core.recorder import seen
@@ -21,8 +21,8 @@ from .place import marked, run_batches
 from .pushing import Pushing
 from .requests import Requests
 from .session import SubscriberSession
-from .states import Event
-from .subscription import Running, Subscription
+from .states import SubscriptionEvent
+from .subscription import Running, TopicSubscription
 
 FETCH_AHEAD: Final = 10  # times the requested messages; the rest wait here, unacknowledged
 
@@ -49,24 +49,24 @@ class Delivering:
         self._now_s = now_s
         self._stored_first = True  # if both kinds of messages wait
 
-    def settle(self, subscription: Subscription) -> Conversation[None]:
+    def settle(self, subscription: TopicSubscription) -> Conversation[None]:
         """Count the messages in hand as processed; the caller saves the place."""
         if subscription.letter is not None and subscription.is_subscribed:
             yield from self._dead_letters.finish(subscription)
         subscription.settle()
 
-    def come_back(self, subscription: Subscription) -> Conversation[None]:
+    def come_back(self, subscription: TopicSubscription) -> Conversation[None]:
         """Settle the messages in hand, and write the place."""
         yield from self.settle(subscription)
         yield from self._inbox.save(subscription)
 
-    def acknowledge(self, subscription: Subscription) -> Conversation[None]:
+    def acknowledge(self, subscription: TopicSubscription) -> Conversation[None]:
         """Settle the messages in hand; return when the proxy has stored it."""
         subscription.is_kept = False
         yield from self.settle(subscription)
         yield from self._requests.acknowledge(subscription)
 
-    def record(self, subscription: Subscription, note: bytes) -> Conversation[None]:
+    def record(self, subscription: TopicSubscription, note: bytes) -> Conversation[None]:
         """Write durably that the messages in hand are processed, in one step with the note."""
         inbox = self._inbox
         with self._recorder.call("record", subscription.topic) as call:
@@ -77,7 +77,7 @@ class Delivering:
                 call.ok(epoch=inbox.epoch, cursor=subscription.place.cursor)
 
     def get(
-        self, subscription: Subscription, messages_max: int, timeout_s: float
+        self, subscription: TopicSubscription, messages_max: int, timeout_s: float
     ) -> Conversation[list[Message]]:
         """Settle the messages in hand, and deliver the next ones.
 
@@ -89,7 +89,7 @@ class Delivering:
         return (yield from self.deliver(subscription, messages_max))
 
     def take(
-        self, subscription: Subscription, timeout_s: float
+        self, subscription: TopicSubscription, timeout_s: float
     ) -> Conversation[Running | list[Message]]:
         """Settle the messages in hand, and let a loop take the next ones.
 
@@ -113,7 +113,12 @@ class Delivering:
         return run
 
     def find(
-        self, subscription: Subscription, timeout_s: float, *, wanted: int = 0, asks: bool = True
+        self,
+        subscription: TopicSubscription,
+        timeout_s: float,
+        *,
+        wanted: int = 0,
+        asks: bool = True,
     ) -> Conversation[None]:
         """Settle the messages in hand, and fetch until there are messages or time is over.
 
@@ -145,7 +150,7 @@ class Delivering:
                     if pushes is not None:
                         yield from self._pushing.wait([pushes], deadline_s - now_s)
                     elif (pause_s := min(began_s + poll_pause_s(fetches), deadline_s) - now_s) > 0:
-                        yield Pause(pause_s)  # else the proxy has held its answer
+                        yield Sleep(pause_s)  # else the proxy has held its answer
                 began_s = self._now_s()
                 some = wanted or subscription.pace.look_ahead(began_s)
                 if pushes is None or not (yield from fetching.take_pushed(subscription, asks=asks)):
@@ -160,7 +165,9 @@ class Delivering:
             self._failed(subscription, error)
             raise
 
-    def deliver(self, subscription: Subscription, messages_max: int) -> Conversation[list[Message]]:
+    def deliver(
+        self, subscription: TopicSubscription, messages_max: int
+    ) -> Conversation[list[Message]]:
         """Hand over what was found; redelivered singly, so only a failing message's count grows."""
         before = subscription.place
         given: list[Message] = []
@@ -185,13 +192,13 @@ class Delivering:
         for _ in messages:  # only after the write: if it fails, they are still next
             subscription.fetched.popleft()
         if messages and before.terms.qos:
-            subscription.happened(Event.HAND_OVER, in_hand=messages[-1])
+            subscription.happened(SubscriptionEvent.HAND_OVER, in_hand=messages[-1])
         return given
 
-    def _failed(self, subscription: Subscription, error: PubSubError) -> None:
+    def _failed(self, subscription: TopicSubscription, error: PubSubError) -> None:
         self._recorder.call("get", subscription.topic).failed(error)
 
-    def _take_qos0(self, subscription: Subscription, messages_max: int) -> list[Message]:
+    def _take_qos0(self, subscription: TopicSubscription, messages_max: int) -> list[Message]:
         """The QoS 0 messages; if stored messages wait too, they take turns."""
         self._stored_first = not self._stored_first
         if self._stored_first:

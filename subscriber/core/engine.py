@@ -14,7 +14,7 @@ from typing import Any, TypeGuard
 
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.batch import Message
-from reliable_pubsub.common.core.conversation import Conversation, Pause, Save
+from reliable_pubsub.common.core.conversation import Conversation, Save, Sleep
 from reliable_pubsub.common.core.dead_letter import check_may_die, check_reason
 from reliable_pubsub.common.core.errors import (
     LogChangedError,
@@ -40,7 +40,7 @@ from .pushing import Pushing
 from .requests import Requests
 from .session import SubscriberSession
 from .subscribing import Asked, OnLogChanged, Subscribing
-from .subscription import Subscription
+from .subscription import TopicSubscription
 
 Delivers = Delivering | Groups | PatternDelivering  # each has its kind of holder
 
@@ -172,7 +172,7 @@ class SubscriberEngine:
             yield from self._subscribing.ended(subscription)
             call.ok(epoch=self.session.inbox.epoch)
 
-    def tell_before_end(self, subscription: Subscription) -> Conversation[None]:
+    def tell_before_end(self, subscription: TopicSubscription) -> Conversation[None]:
         """Send the cursor of a subscription that is about to end.
 
         The place here ends with it, so what only this client knows to be acknowledged would come
@@ -251,7 +251,7 @@ class SubscriberEngine:
             if len(waited) == len(found):
                 yield from self.pushing.wait(waited, left_s)
             else:
-                yield Pause(min(poll_pause_s(empty), left_s))
+                yield Sleep(min(poll_pause_s(empty), left_s))
 
     def record_taken(self, message: Message) -> None:
         """Record that a loop takes a message of its run."""

@@ -20,8 +20,8 @@ from .direct_followers import direct_batches
 from .pushing import Pushing
 from .requests import Requests
 from .session import SubscriberSession
-from .states import Event
-from .subscription import Subscription
+from .states import SubscriptionEvent
+from .subscription import TopicSubscription
 
 OnLowerQoS = Callable[[str, str, int], None]  # topic, publisher, its level
 
@@ -69,7 +69,7 @@ class Fetching:
         self._on_lower_qos = on_lower_qos
         self._may_wait = True  # until a proxy refuses a GET that waits
 
-    def take_pushed(self, subscription: Subscription, *, asks: bool) -> Conversation[bool]:
+    def take_pushed(self, subscription: TopicSubscription, *, asks: bool) -> Conversation[bool]:
         """Take what was pushed; return False if a pull is due.
 
         Args:
@@ -84,14 +84,14 @@ class Fetching:
         return bool(pushed) or (pushed is not None and not asks)
 
     def received_pushes(
-        self, subscription: Subscription, pushed: Sequence[tuple[BatchHeader, bytes]]
+        self, subscription: TopicSubscription, pushed: Sequence[tuple[BatchHeader, bytes]]
     ) -> Conversation[None]:
         """Take pushed batches."""
         headers, bodies = [header for header, _ in pushed], [body for _, body in pushed]
         yield from self.received(subscription, headers, b"".join(bodies))
 
     def pull(
-        self, subscription: Subscription, messages_max: int, left_s: float = 0.0
+        self, subscription: TopicSubscription, messages_max: int, left_s: float = 0.0
     ) -> Conversation[None]:
         """Ask the proxy: one GET; it acknowledges what the durable state has as processed.
 
@@ -133,7 +133,7 @@ class Fetching:
             assert standing is not None
             self._pushing.pulled(pushes, standing, fetched[-1].offset + 1 if fetched else None)
 
-    def _lost(self, subscription: Subscription, reply: Lost) -> Conversation[None]:
+    def _lost(self, subscription: TopicSubscription, reply: Lost) -> Conversation[None]:
         """At QoS 0, count lost messages and skip past them.
 
         Raises:
@@ -144,7 +144,7 @@ class Fetching:
             subscription.move(subscription.place.moved(reply.end, None))
             yield from self._session.inbox.save(subscription)
             return
-        subscription.happened(Event.LOSE, lost_end=reply.end)
+        subscription.happened(SubscriptionEvent.LOSE, lost_end=reply.end)
         raise LostError(
             topic=subscription.topic,
             first=reply.first,
@@ -155,7 +155,7 @@ class Fetching:
 
     def received(
         self,
-        subscription: Subscription,
+        subscription: TopicSubscription,
         batches: Sequence[BatchHeader],
         body: bytes,
         *,
@@ -178,7 +178,7 @@ class Fetching:
             if batch.qos < place.terms.qos:
                 self.report_lower_qos(subscription, batch.publisher, batch.qos)
 
-    def read_qos0(self, subscription: Subscription, messages_max: int) -> Conversation[None]:
+    def read_qos0(self, subscription: TopicSubscription, messages_max: int) -> Conversation[None]:
         """Read the QoS 0 messages that were not pushed."""
         queue, confirmation = subscription.qos0, subscription.confirmation
         while confirmation is not None and queue.is_missing and queue.has_room:
@@ -204,7 +204,7 @@ class Fetching:
                     subscription.forgotten()  # the next request reports the problem
                     return
 
-    def report_lower_qos(self, subscription: Subscription, publisher: str, qos: int) -> None:
+    def report_lower_qos(self, subscription: TopicSubscription, publisher: str, qos: int) -> None:
         """Report once for each publisher that its messages have a lower level than asked for."""
         if publisher not in subscription.lower_qos:
             subscription.lower_qos.add(publisher)

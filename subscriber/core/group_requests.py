@@ -23,7 +23,7 @@ from reliable_pubsub.common.core.requests import Sub, Unsub
 from reliable_pubsub.common.core.session import SESSIONS_BEGUN_MAX
 from reliable_pubsub.common.core.start import in_words
 
-from .membership import Membership, Pending
+from .membership import Membership, PendingRequest
 from .session import SubscriberSession
 from .subscribing import OnLogChanged
 
@@ -142,7 +142,7 @@ class GroupRequests:
                 yield from self._join_again(member)
             pending = member.pending
             if pending is None:
-                pending = member.pending = Pending(make(), self._now_s())
+                pending = member.pending = PendingRequest(make(), self._now_s())
             request = pending.request
             call.invoke(
                 epoch=session.inbox.epoch,

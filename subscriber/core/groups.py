@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from reliable_pubsub.common.core.batch import Message
-from reliable_pubsub.common.core.conversation import Conversation, Pause, Save
+from reliable_pubsub.common.core.conversation import Conversation, Save, Sleep
 from reliable_pubsub.common.core.errors import LeaseLostError, LostError, UsageError
 from reliable_pubsub.common.core.group_messages import (
     How,
@@ -190,7 +190,7 @@ class Groups:
                 now_s = self._now_s()
                 pause_s = min(began_s + poll_pause_s(empty), deadline_s) - now_s
                 if not member.fetched and pause_s > 0:
-                    yield Pause(pause_s)
+                    yield Sleep(pause_s)
 
     def take(self, member: Membership, timeout_s: float) -> Conversation[Running | list[Message]]:
         """Count what is in hand as processed, and let a loop take the next messages."""

@@ -15,7 +15,7 @@ from reliable_pubsub.common.core.pattern import Pattern
 
 from .pattern_subscription import PATTERN, AskedPattern, PatternSubscription
 from .place import NO_PLACE, Place
-from .subscription import Changes, Running, Subscription
+from .subscription import Changes, Running, TopicSubscription
 
 _TOPIC = "topic:"  # prefix of the names of rows
 _EPOCH = "epoch"
@@ -27,7 +27,7 @@ _encode = msgspec.msgpack.Encoder().encode
 class Inbox:
     """A subscriber's epoch, subscriptions and note. Implements `EpochMemory`."""
 
-    new_subscription = Subscription
+    new_subscription = TopicSubscription
 
     def __init__(
         self, stored: Mapping[str, bytes], marks: Callable[[], Marks] = list, *, run: int = 0
@@ -38,7 +38,7 @@ class Inbox:
             marks: those of the same state, needed only by runs.
             run: number of the run before the first, random.
         """
-        self.subscriptions: dict[str, Subscription] = {}
+        self.subscriptions: dict[str, TopicSubscription] = {}
         self.patterns: dict[Pattern, PatternSubscription] = {}
         self._marks = marks
         self._run = run
@@ -46,7 +46,7 @@ class Inbox:
 
     def reload(self, stored: Mapping[str, bytes]) -> None:
         """Reset to the stored rows."""
-        self._with_next: Subscription | None = None  # saved in one step with the next one
+        self._with_next: TopicSubscription | None = None  # saved in one step with the next one
         decode = msgspec.msgpack.decode
         self.epoch = decode(stored[_EPOCH], type=int) if _EPOCH in stored else 0
         self.note = stored.get(_NOTE)
@@ -73,11 +73,11 @@ class Inbox:
                 )
             self.add(topic).reload(place, after)
 
-    def of(self, topic: str) -> Subscription:
+    def of(self, topic: str) -> TopicSubscription:
         """The subscription to a topic; an empty one if there is none."""
         return self.subscriptions.get(topic) or self.new_subscription(topic)
 
-    def add(self, topic: str) -> Subscription:
+    def add(self, topic: str) -> TopicSubscription:
         """The subscription to a topic, kept from now on."""
         if topic not in self.subscriptions:
             self.subscriptions[topic] = self.new_subscription(topic)
@@ -93,7 +93,7 @@ class Inbox:
 
     def save(
         self,
-        *some: Subscription,
+        *some: TopicSubscription,
         durable: bool = False,
         tells: bool = False,
         also: Changes | None = None,
@@ -105,7 +105,7 @@ class Inbox:
             tells: a cursor is about to be sent to the proxy: sync those of QoS 2 (rule R9).
         """
         changes = dict(also or {})
-        written: list[Subscription] = []
+        written: list[TopicSubscription] = []
         syncs = durable
         for each in some if self._with_next is None else (*some, self._with_next):
             place = each.place
@@ -123,11 +123,11 @@ class Inbox:
             if syncs:
                 each.durable_cursor = each.place.cursor
 
-    def save_with_next(self, subscription: Subscription) -> None:
+    def save_with_next(self, subscription: TopicSubscription) -> None:
         """Save a place in one step with the next save, which precedes every delivery."""
         self._with_next = subscription
 
-    def next_run(self, one: Subscription | PatternSubscription) -> Running:
+    def next_run(self, one: TopicSubscription | PatternSubscription) -> Running:
         """A run without messages; the mark of the run before counts until its rows are written."""
         assert one.slot is not None
         one.slot ^= 1
@@ -136,7 +136,7 @@ class Inbox:
         run.marks[run.slot] = run.first
         return run
 
-    def can_run(self, one: Subscription | PatternSubscription) -> bool:
+    def can_run(self, one: TopicSubscription | PatternSubscription) -> bool:
         """Whether there are marks for its runs: two, which take turns."""
         if one.slot is None:
             slots = [each.slot for each in self.subscriptions.values()]

@@ -43,7 +43,7 @@ class JoinTerms(Struct, frozen=True, kw_only=True):
     start: Start | None = None
 
 
-class Pending(Struct, frozen=True):
+class PendingRequest(Struct, frozen=True):
     """A request without an answer."""
 
     request: Take | Settle
@@ -82,7 +82,7 @@ class Membership:
         # Losses that were not reported to the program yet. The proxy reports them to another
         # member, unless this one asks for more.
         self.lost: deque[Stretch] = deque()
-        self.pending: Pending | None = None
+        self.pending: PendingRequest | None = None
         self.received = 0
         self.is_fresh = True
         self.generation: int | None = None  # None: to be confirmed by the proxy
@@ -234,7 +234,7 @@ class Membership:
 
     # What is taken.
 
-    def taken(self, reply: Taken, body: bytes, pending: Pending, now_s: float) -> None:
+    def taken(self, reply: Taken, body: bytes, pending: PendingRequest, now_s: float) -> None:
         """Messages were granted; the lease counts from the sending of the request.
 
         Raises:

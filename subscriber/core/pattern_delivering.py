@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from reliable_pubsub.common.core.batch import Message
-from reliable_pubsub.common.core.conversation import Conversation, Pause, Save
+from reliable_pubsub.common.core.conversation import Conversation, Save, Sleep
 from reliable_pubsub.common.core.errors import PubSubError
 from reliable_pubsub.common.core.retry import poll_pause_s
 
 from .delivering import Delivering
 from .pattern_fetching import PatternFetching
-from .pattern_subscription import FETCHED_MAX, Part, PatternSubscription
+from .pattern_subscription import FETCHED_MAX, PatternSubscription, RunPart
 from .place import marked, run_batches
 from .pushing import Pushing
 from .session import SubscriberSession
-from .subscription import Running, Subscription
+from .subscription import Running, TopicSubscription
 
 
 class PatternDelivering:
@@ -95,7 +95,7 @@ class PatternDelivering:
 
     def find(
         self, one: PatternSubscription, timeout_s: float, *, loops: bool = True, asks: bool = True
-    ) -> Conversation[Subscription | None]:
+    ) -> Conversation[TopicSubscription | None]:
         """Settle what is in hand, and fetch until there is something or the time is over.
 
         Args:
@@ -139,7 +139,7 @@ class PatternDelivering:
             empty += 1
             pause_s = min(began_s + poll_pause_s(empty), deadline_s) - now_s
             if one.pushes is None and pause_s > 0:
-                yield Pause(pause_s)
+                yield Sleep(pause_s)
         one.current = found
         one.moved[found.topic] = found
         return found
@@ -170,7 +170,7 @@ class PatternDelivering:
         total = sum(len(each.messages) for each in batches.values())
         for topic, each in ready.items():
             part = each.join_run(run, batches[topic], skip=len(run.messages), total=total)
-            one.parts.append(Part(each, part))
+            one.parts.append(RunPart(each, part))
             run.messages.extend(marked(each.place, part.messages))
         try:
             yield from self._session.inbox.save(*(settled | ready).values())

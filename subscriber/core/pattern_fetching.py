@@ -28,7 +28,7 @@ from .place import Place
 from .pushing import Pushing
 from .session import SubscriberSession
 from .subscribing import Asked, Subscribing
-from .subscription import Subscription
+from .subscription import TopicSubscription
 
 
 class PatternFetching:
@@ -78,7 +78,7 @@ class PatternFetching:
         wait_s = 0.0
         if one.pushes is None or self._pushing.is_refused:
             wait_s = patience_s(self._session, left_s, one.asked.terms.lease_ms)
-        told: list[Subscription] = []
+        told: list[TopicSubscription] = []
         body = b""
 
         def ask() -> Conversation[AnyReply]:
@@ -115,7 +115,7 @@ class PatternFetching:
         is_full = len(told) == FETCH_TOPICS_MAX or _is_full(reply, body, messages_max)
         self._pushing.pulled_of(one, shown, is_full=is_full)
 
-    def _to_be_told(self, one: PatternSubscription) -> list[Subscription]:
+    def _to_be_told(self, one: PatternSubscription) -> list[TopicSubscription]:
         """The subscriptions whose cursors the running proxy does not know."""
         found = [
             each
@@ -150,15 +150,15 @@ class PatternFetching:
 
     def _take(
         self, one: PatternSubscription, reply: Fetched, body: bytes
-    ) -> Conversation[list[Subscription]]:
+    ) -> Conversation[list[TopicSubscription]]:
         """Take what FETCH has shown; then ask for what it could not show.
 
         Returns:
             The topics that were shown, and had nothing fetched before.
         """
         at, count = 0, 0
-        taken: list[Subscription] = []
-        alone: list[tuple[Subscription, Terms]] = []
+        taken: list[TopicSubscription] = []
+        alone: list[tuple[TopicSubscription, Terms]] = []
         for shown in reply.topics:
             part = body[at : (at := at + sum(batch.body_bytes for batch in shown.batches))]
             each = self._session.inbox.add(shown.topic)
@@ -186,7 +186,7 @@ class PatternFetching:
         return taken
 
     def _begin(
-        self, one: PatternSubscription, each: Subscription, shown: FetchedTopic, reply: Fetched
+        self, one: PatternSubscription, each: TopicSubscription, shown: FetchedTopic, reply: Fetched
     ) -> None:
         """A topic that is new here: the proxy has begun its subscription at its first message."""
         asked, terms = one.asked, shown.terms or one.asked.terms
@@ -210,7 +210,7 @@ class PatternFetching:
             )
 
     def _ask_alone(
-        self, one: PatternSubscription, each: Subscription, terms: Terms
+        self, one: PatternSubscription, each: TopicSubscription, terms: Terms
     ) -> Conversation[None]:
         if not each.is_subscribed:
             asked = Asked(terms=terms, max_deliveries=one.asked.max_deliveries)
@@ -220,7 +220,7 @@ class PatternFetching:
             yield from self._fetching.read_qos0(each, FETCHED_MAX)
 
 
-def _stands_at(each: Subscription, shown: FetchedTopic, boot: str) -> bool:
+def _stands_at(each: TopicSubscription, shown: FetchedTopic, boot: str) -> bool:
     """Whether what FETCH has shown of a topic follows what this client has."""
     confirmation = each.confirmation
     return (
@@ -248,7 +248,7 @@ def _is_full(reply: Fetched, body: bytes, messages_max: int) -> bool:
     )
 
 
-def _told(each: Subscription) -> Told:
+def _told(each: TopicSubscription) -> Told:
     assert each.confirmation is not None
     return Told(each.topic, each.confirmation.generation, each.place.cursor)
 

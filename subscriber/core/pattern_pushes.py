@@ -18,15 +18,15 @@ from reliable_pubsub.relay.core.push import PushFrames
 
 from .pull_timer import PullTimer
 from .push_queue import PushQueue
-from .subscription import Subscription
+from .subscription import TopicSubscription
 
 TAKEN_MAX: Final = FETCH_TOPICS_MAX  # topics at once: their rows are one write
 
 
-class Taken(NamedTuple):
+class PushesTaken(NamedTuple):
     """What was pushed of one topic; perhaps only messages at QoS 0, which it has already."""
 
-    subscription: Subscription
+    subscription: TopicSubscription
     batches: list[tuple[BatchHeader, bytes]]
 
 
@@ -43,7 +43,7 @@ class PatternPushes:
 
     # Events.
 
-    def pushed(self, subscription: Subscription, push: PushFrames, now_s: float) -> None:
+    def pushed(self, subscription: TopicSubscription, push: PushFrames, now_s: float) -> None:
         """A push of a topic of the pattern has arrived."""
         queue = self._queue_of(subscription)
         if queue is None:
@@ -58,14 +58,14 @@ class PatternPushes:
         """A push of messages at QoS 0 was taken."""
         self._waiting[topic] = None
 
-    def _queue_of(self, subscription: Subscription) -> PushQueue | None:
+    def _queue_of(self, subscription: TopicSubscription) -> PushQueue | None:
         topic, standing = subscription.topic, subscription.standing
         if topic not in self._queues and standing is not None:
             self._queues[topic] = queue = PushQueue(self.timer)
             queue.stand(standing)
         return self._queues.get(topic)
 
-    def pulled(self, shown: Iterable[Subscription], now_s: float, *, is_full: bool) -> bool:
+    def pulled(self, shown: Iterable[TopicSubscription], now_s: float, *, is_full: bool) -> bool:
         """A FETCH was answered; see `PullTimer.pulled`.
 
         Args:
@@ -105,9 +105,9 @@ class PatternPushes:
         """Seconds until there is something to do, if no push comes."""
         return 0.0 if self._waiting else self._due_in_s(now_s)
 
-    def take(self, subscription_of: Callable[[str], Subscription]) -> list[Taken]:
+    def take(self, subscription_of: Callable[[str], TopicSubscription]) -> list[PushesTaken]:
         """Take what follows the cursors, of some topics."""
-        found: list[Taken] = []
+        found: list[PushesTaken] = []
         waiting = list(islice(chain(self._waiting, self._held), TAKEN_MAX))
         for topic in waiting:
             self._waiting.pop(topic, None)
@@ -118,10 +118,10 @@ class PatternPushes:
                 self.timer.missing()
             elif each.fetched:
                 self._held[topic] = None
-                found.append(Taken(each, []))
+                found.append(PushesTaken(each, []))
             elif queue is None:
-                found.append(Taken(each, []))
+                found.append(PushesTaken(each, []))
             else:
                 queue.stand(standing)
-                found.append(Taken(each, queue.take()))
+                found.append(PushesTaken(each, queue.take()))
         return found

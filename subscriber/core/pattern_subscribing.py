@@ -22,7 +22,7 @@ from reliable_pubsub.relay.core.pattern import Kinds, is_of
 from .pattern_subscription import AskedPattern, PatternSubscription
 from .pushing import Pushing
 from .session import SubscriberSession
-from .subscription import Changes, Subscription
+from .subscription import Changes, TopicSubscription
 
 _kinds = Kinds()
 
@@ -70,13 +70,13 @@ class PatternSubscribing:
         self._session.inbox.patterns[asked.pattern] = one
         return reply.topics
 
-    def _clean(self, pattern: Pattern) -> list[Subscription]:
+    def _clean(self, pattern: Pattern) -> list[TopicSubscription]:
         """The clean subscriptions to topics of a pattern."""
         known = self._session.inbox.subscriptions.items()
         mine = [each for topic, each in known if each.is_subscribed and is_of(pattern, topic)]
         return [each for each in mine if each.is_clean]
 
-    def _ending_calls(self, stack: ExitStack, ending: Sequence[Subscription]) -> list[Call]:
+    def _ending_calls(self, stack: ExitStack, ending: Sequence[TopicSubscription]) -> list[Call]:
         """Record that these subscriptions are about to end."""
         recorder, epoch = self._session.recorder, self._session.inbox.epoch
         calls = [stack.enter_context(recorder.call("unsubscribe", each.topic)) for each in ending]
@@ -84,7 +84,7 @@ class PatternSubscribing:
             call.invoke(epoch=epoch)
         return calls
 
-    def _give_up(self, ending: Sequence[Subscription], changes: Changes) -> Conversation[None]:
+    def _give_up(self, ending: Sequence[TopicSubscription], changes: Changes) -> Conversation[None]:
         """Forget the places of subscriptions that end."""
         for each in ending:
             each.drop()
@@ -100,7 +100,7 @@ class PatternSubscribing:
         self._pushing.use(one.pattern, False)
 
     def unsubscribe(
-        self, pattern: Pattern, tell: Callable[[Subscription], Conversation[None]]
+        self, pattern: Pattern, tell: Callable[[TopicSubscription], Conversation[None]]
     ) -> Conversation[None]:
         """End a pattern, and the subscriptions that no other pattern has; also if it has ended.
 

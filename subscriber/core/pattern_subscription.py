@@ -16,7 +16,7 @@ from reliable_pubsub.relay.core.predicate import predicate
 
 from .pace import Pace
 from .pattern_pushes import PatternPushes
-from .subscription import AHEAD_MIN, Changes, Running, Subscription
+from .subscription import AHEAD_MIN, Changes, Running, TopicSubscription
 
 PATTERN: Final = "pattern:"  # prefix of the names of rows
 FETCHED_MAX: Final = 5_000  # messages of one FETCH, of all topics together
@@ -33,10 +33,10 @@ class AskedPattern(Struct, frozen=True, kw_only=True):
     max_deliveries: int | None = None
 
 
-class Part(NamedTuple):
+class RunPart(NamedTuple):
     """What one topic has in a run."""
 
-    subscription: Subscription
+    subscription: TopicSubscription
     run: Running
 
 
@@ -52,11 +52,11 @@ class PatternSubscription:
         """Reset to what is stored."""
         self.ask(asked)
         self.slot: int | None = None  # of the last run of a loop; two take turns
-        self.parts: list[Part] = []  # of that run
+        self.parts: list[RunPart] = []  # of that run
         self.pace = Pace(AHEAD_MIN, FETCHED_MAX)
-        self.ready: deque[Subscription] = deque()  # those with messages, perhaps
-        self.current: Subscription | None = None  # whose messages were delivered last
-        self.moved: dict[str, Subscription] = {}  # whose cursors the proxy may not know
+        self.ready: deque[TopicSubscription] = deque()  # those with messages, perhaps
+        self.current: TopicSubscription | None = None  # whose messages were delivered last
+        self.moved: dict[str, TopicSubscription] = {}  # whose cursors the proxy may not know
         self.boot = ""  # of the proxy that answered last
 
     def ask(self, asked: AskedPattern) -> None:
@@ -83,7 +83,7 @@ class PatternSubscription:
         name = f"{PATTERN}{self.pattern.kind}:{self.pattern.text}"
         return {name: None if ends else _encode(self.asked)}
 
-    def unwritten(self, known: Mapping[str, Subscription]) -> dict[str, Subscription]:
+    def unwritten(self, known: Mapping[str, TopicSubscription]) -> dict[str, TopicSubscription]:
         """What is not written as it is; before the first run also what other processes took.
 
         Args:
@@ -116,7 +116,7 @@ class PatternSubscription:
         """Whether a message can be delivered."""
         return self.next() is not None
 
-    def next(self) -> Subscription | None:
+    def next(self) -> TopicSubscription | None:
         """The subscription whose messages are next."""
         while self.ready:
             if self.ready[0].has_next:

@@ -14,11 +14,11 @@ from reliable_pubsub.relay.core.pattern import is_of
 from reliable_pubsub.relay.core.push import AnyPush, UnstoredFrames
 
 from .inbox import Inbox
-from .pattern_pushes import PatternPushes, Taken
+from .pattern_pushes import PatternPushes, PushesTaken
 from .pattern_subscription import PatternSubscription
 from .pull_timer import PullTimer, PushCounts, PushTiming
 from .push_queue import PushQueue, Standing
-from .subscription import Subscription
+from .subscription import TopicSubscription
 
 
 class PushLink(Protocol):
@@ -63,7 +63,7 @@ class Pushing:
         self._timing = timing
         self._now_s = now_s
         self._link: PushLink | None = None
-        self._topics: dict[str, Subscription] = {}  # pushed as single topics
+        self._topics: dict[str, TopicSubscription] = {}  # pushed as single topics
 
     def __contains__(self, topic: Topics) -> bool:
         """Whether a topic or a pattern is pushed."""
@@ -118,7 +118,7 @@ class Pushing:
             return None
         return queue.take()
 
-    def take_of(self, one: PatternSubscription) -> list[Taken] | None:
+    def take_of(self, one: PatternSubscription) -> list[PushesTaken] | None:
         """The same of a pattern that is pushed: what follows the cursors of its topics."""
         assert one.pushes is not None
         self._collect(one.pushes.timer)
@@ -133,7 +133,7 @@ class Pushing:
         self._doubt(queue.pulled(end, self._now_s()))
 
     def pulled_of(
-        self, one: PatternSubscription, shown: Sequence[Subscription], *, is_full: bool
+        self, one: PatternSubscription, shown: Sequence[TopicSubscription], *, is_full: bool
     ) -> None:
         """A FETCH was answered; see `PatternPushes.pulled`."""
         if one.pushes is not None:
@@ -176,7 +176,7 @@ class Pushing:
         return [one for one in self._inbox.patterns.values() if one.pushes is not None]
 
     def _timers(self) -> Iterator[PullTimer]:
-        topics: Iterable[Subscription | PatternSubscription] = self._topics.values()
+        topics: Iterable[TopicSubscription | PatternSubscription] = self._topics.values()
         for one in chain(topics, self._patterns()):
             assert one.pushes is not None
             yield one.pushes.timer

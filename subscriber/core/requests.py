@@ -29,7 +29,7 @@ from reliable_pubsub.common.core.session import SESSIONS_BEGUN_MAX
 
 from .session import SubscriberSession
 from .subscribing import Subscribing
-from .subscription import Subscription
+from .subscription import TopicSubscription
 
 
 class Requests:
@@ -40,7 +40,7 @@ class Requests:
         self._session = session
         self._subscribing = subscribing
 
-    def acknowledge(self, subscription: Subscription) -> Conversation[None]:
+    def acknowledge(self, subscription: TopicSubscription) -> Conversation[None]:
         """Send the cursor to the proxy; returns when it is durable there.
 
         Raises:
@@ -52,7 +52,7 @@ class Requests:
                 self._session.refused(reply)
             call.ok(epoch=self._session.inbox.epoch, cursor=subscription.place.cursor)
 
-    def peek(self, subscription: Subscription) -> Conversation[None]:
+    def peek(self, subscription: TopicSubscription) -> Conversation[None]:
         """Send the cursor by a GET, and drop what it shows.
 
         Raises:
@@ -66,7 +66,7 @@ class Requests:
     def asking(
         self,
         kind: type[Get | Ack | Dead],
-        subscription: Subscription,
+        subscription: TopicSubscription,
         call: Call | None = None,
         *,
         body: bytes | None = None,
@@ -139,7 +139,7 @@ class Requests:
         raise NotSubscribedError(f"{client!r} is not subscribed to {topic!r}; subscribe")
 
 
-def _check_letter(subscription: Subscription, rejected: int) -> None:
+def _check_letter(subscription: TopicSubscription, rejected: int) -> None:
     """Check that a message is rejected, now or before: the position may have been changed.
 
     Raises:

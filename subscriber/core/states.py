@@ -55,7 +55,7 @@ class ToProgram(Enum):
     LETTER = auto()
 
 
-class Event(Enum):
+class SubscriptionEvent(Enum):
     """An event of a subscription."""
 
     # At the proxy.
@@ -77,46 +77,46 @@ class Event(Enum):
 
 TO_PROXY: Final = {
     ToProxy.NONE: {
-        Event.STAND: ToProxy.UNCONFIRMED,
-        Event.FORGET: ToProxy.NONE,
-        Event.END: ToProxy.NONE,
+        SubscriptionEvent.STAND: ToProxy.UNCONFIRMED,
+        SubscriptionEvent.FORGET: ToProxy.NONE,
+        SubscriptionEvent.END: ToProxy.NONE,
     },
     ToProxy.UNCONFIRMED: {
-        Event.CONFIRM: ToProxy.CONFIRMED,
-        Event.FORGET: ToProxy.UNCONFIRMED,
-        Event.END: ToProxy.NONE,
+        SubscriptionEvent.CONFIRM: ToProxy.CONFIRMED,
+        SubscriptionEvent.FORGET: ToProxy.UNCONFIRMED,
+        SubscriptionEvent.END: ToProxy.NONE,
     },
     ToProxy.CONFIRMED: {
-        Event.CONFIRM: ToProxy.CONFIRMED,
-        Event.FORGET: ToProxy.UNCONFIRMED,
-        Event.END: ToProxy.NONE,
+        SubscriptionEvent.CONFIRM: ToProxy.CONFIRMED,
+        SubscriptionEvent.FORGET: ToProxy.UNCONFIRMED,
+        SubscriptionEvent.END: ToProxy.NONE,
     },
 }
 
 TO_PROGRAM: Final = {
     ToProgram.IDLE: {
-        Event.HAND_OVER: ToProgram.IN_HAND,
-        Event.BEGIN_RUN: ToProgram.IN_RUN,
-        Event.SETTLE: ToProgram.IDLE,
-        Event.LOSE: ToProgram.LOSS_REPORTED,
-        Event.BEGIN_LETTER: ToProgram.LETTER,  # it has reached max_deliveries
-        Event.DROP: ToProgram.IDLE,
+        SubscriptionEvent.HAND_OVER: ToProgram.IN_HAND,
+        SubscriptionEvent.BEGIN_RUN: ToProgram.IN_RUN,
+        SubscriptionEvent.SETTLE: ToProgram.IDLE,
+        SubscriptionEvent.LOSE: ToProgram.LOSS_REPORTED,
+        SubscriptionEvent.BEGIN_LETTER: ToProgram.LETTER,  # it has reached max_deliveries
+        SubscriptionEvent.DROP: ToProgram.IDLE,
     },
     ToProgram.IN_HAND: {
-        Event.SETTLE: ToProgram.IDLE,
-        Event.BEGIN_LETTER: ToProgram.LETTER,
-        Event.DROP: ToProgram.IDLE,
+        SubscriptionEvent.SETTLE: ToProgram.IDLE,
+        SubscriptionEvent.BEGIN_LETTER: ToProgram.LETTER,
+        SubscriptionEvent.DROP: ToProgram.IDLE,
     },
     ToProgram.IN_RUN: {
-        Event.END_RUN: ToProgram.IDLE,  # then IN_HAND, if a message was taken
+        SubscriptionEvent.END_RUN: ToProgram.IDLE,  # then IN_HAND, if a message was taken
     },
     ToProgram.LOSS_REPORTED: {
-        Event.SETTLE: ToProgram.IDLE,
-        Event.DROP: ToProgram.IDLE,
+        SubscriptionEvent.SETTLE: ToProgram.IDLE,
+        SubscriptionEvent.DROP: ToProgram.IDLE,
     },
     ToProgram.LETTER: {
-        Event.LETTER_STORED: ToProgram.IDLE,  # then IN_HAND, if later messages still are
-        Event.LETTER_REFUSED: ToProgram.IDLE,
-        Event.DROP: ToProgram.IDLE,
+        SubscriptionEvent.LETTER_STORED: ToProgram.IDLE,  # then IN_HAND, if later messages are
+        SubscriptionEvent.LETTER_REFUSED: ToProgram.IDLE,
+        SubscriptionEvent.DROP: ToProgram.IDLE,
     },
 }

@@ -26,7 +26,7 @@ from reliable_pubsub.common.core.start import in_words
 
 from .place import Place, repositioned
 from .session import SubscriberSession
-from .subscription import Subscription
+from .subscription import TopicSubscription
 
 OnLogChanged = Literal["stop", "rewind", "adopt"]
 
@@ -76,14 +76,14 @@ class Subscribing:
         self._session = session
         self.on_log_changed: OnLogChanged = on_log_changed
 
-    def resume(self, subscription: Subscription) -> Conversation[None]:
+    def resume(self, subscription: TopicSubscription) -> Conversation[None]:
         """Confirm a subscription with the stored place (rules R13, R14)."""
         place = subscription.place
         return self.subscribe(
             subscription, Asked(terms=place.terms, max_deliveries=place.max_deliveries)
         )
 
-    def subscribe(self, subscription: Subscription, asked: Asked) -> Conversation[None]:
+    def subscribe(self, subscription: TopicSubscription, asked: Asked) -> Conversation[None]:
         """Begin a subscription at the requested start, or resume an existing one."""
         with self._session.recorder.call("subscribe", subscription.topic) as call:
             sub = yield from self._prepared(subscription, asked)
@@ -112,7 +112,7 @@ class Subscribing:
             )
             subscription.confirmed(reply, is_new=sub.is_new)
 
-    def unsubscribe(self, subscription: Subscription, call: Call) -> Conversation[None]:
+    def unsubscribe(self, subscription: TopicSubscription, call: Call) -> Conversation[None]:
         """End a subscription at the proxy (rule R12); the caller removes the place."""
 
         def ask() -> Conversation[AnyReply]:
@@ -124,7 +124,7 @@ class Subscribing:
         if not isinstance(reply, UnsubAck):
             self._session.refused(reply)
 
-    def ended(self, subscription: Subscription) -> Conversation[None]:
+    def ended(self, subscription: TopicSubscription) -> Conversation[None]:
         """A subscription has ended; remove its place and fetched messages."""
         subscription.ended()
         yield from self._session.inbox.save(subscription, durable=True)
@@ -151,7 +151,7 @@ class Subscribing:
             yield from self.ended(subscription)
         return True
 
-    def _prepared(self, subscription: Subscription, asked: Asked) -> Conversation[_Sub]:
+    def _prepared(self, subscription: TopicSubscription, asked: Asked) -> Conversation[_Sub]:
         """The SUB to send; if it may move the subscription, that is written to the state first."""
         place = subscription.place if subscription.is_subscribed else None
         before = None
@@ -173,7 +173,9 @@ class Subscribing:
             asked, place = replace(asked, start=Start("now")), None
         return _Sub(asked=asked, place=place, before=before, is_new=is_new)
 
-    def _ask(self, subscription: Subscription, sub: _Sub, call: Call) -> Conversation[AnyReply]:
+    def _ask(
+        self, subscription: TopicSubscription, sub: _Sub, call: Call
+    ) -> Conversation[AnyReply]:
         asked, place = sub.asked, sub.place
 
         def ask() -> Conversation[AnyReply]:
@@ -201,7 +203,7 @@ class Subscribing:
 
         return self._session.asking_as_known(ask)
 
-    def _in_other_log(self, subscription: Subscription, sub: _Sub, end: int) -> _Sub:
+    def _in_other_log(self, subscription: TopicSubscription, sub: _Sub, end: int) -> _Sub:
         """The same SUB for a different log, which ends at `end`."""
         start = _start_in_other_log(self.on_log_changed, end)
         begins = f"the log has changed; begins at {in_words(start)} ({self.on_log_changed})"
@@ -209,7 +211,9 @@ class Subscribing:
         asked = replace(sub.asked, start=start, log=None, replay=True)
         return replace(sub, asked=asked, place=None)
 
-    def _take(self, subscription: Subscription, sub: _Sub, reply: SubAck) -> Conversation[None]:
+    def _take(
+        self, subscription: TopicSubscription, sub: _Sub, reply: SubAck
+    ) -> Conversation[None]:
         """Take the proxy's position, unless the stored place is more recent."""
         ours = subscription.place if subscription.is_subscribed else None
         if ours is not None and reply.moved is not UNSET:
@@ -227,7 +231,7 @@ class Subscribing:
         if place is not subscription.saved:
             yield from self._session.inbox.save(subscription, durable=True)
 
-    def _tell_moved(self, subscription: Subscription, ours: Place, reply: SubAck) -> None:
+    def _tell_moved(self, subscription: TopicSubscription, ours: Place, reply: SubAck) -> None:
         if reply.cursor < ours.cursor:
             subscription.drop()  # what is in hand comes again, too
         moves = f"an operator has moved it from offset {ours.cursor} to {reply.cursor}"
@@ -241,7 +245,7 @@ class Subscribing:
         with self._session.recorder.call("reject", reply.topic) as call:
             call.ok(epoch=self._session.inbox.epoch, cursor=reply.cursor)
 
-    def _restore(self, subscription: Subscription, before: Place | None) -> Conversation[None]:
+    def _restore(self, subscription: TopicSubscription, before: Place | None) -> Conversation[None]:
         """The proxy refused the move: restore the place."""
         if before is not None:
             subscription.move(before)

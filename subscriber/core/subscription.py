@@ -22,7 +22,7 @@ from .pace import Pace
 from .place import NO_PLACE, Batches, Place
 from .push_queue import PushQueue, Standing
 from .qos0_queue import QoS0Queue
-from .states import TO_PROGRAM, TO_PROXY, Event, ToProgram, ToProxy
+from .states import TO_PROGRAM, TO_PROXY, SubscriptionEvent, ToProgram, ToProxy
 
 Changes = dict[str, bytes | None]
 
@@ -59,7 +59,7 @@ class Running(NamedTuple):
     over: Callable[[], bool] | None = None  # of a group: whether the lease has ended
 
 
-class Subscription:
+class TopicSubscription:
     """The state that a subscriber has for one topic."""
 
     new_qos0_queue = QoS0Queue
@@ -97,7 +97,7 @@ class Subscription:
         self._to_proxy = ToProxy.NONE if place is None else ToProxy.UNCONFIRMED
         self.confirmation: Confirmation | None = None  # None: the proxy has not confirmed it
         self._to_program = ToProgram.IDLE
-        self.happened(Event.DROP)
+        self.happened(SubscriptionEvent.DROP)
         self.fetched.clear()
         if self.qos0.is_confirmed:
             self.qos0.begin_again()
@@ -117,7 +117,7 @@ class Subscription:
     def move(self, place: Place) -> None:
         """Set the place; the caller saves it."""
         if not self.is_subscribed:
-            self._happens_at_proxy(Event.STAND)
+            self._happens_at_proxy(SubscriptionEvent.STAND)
         self.place = place
 
     # The proxy.
@@ -150,17 +150,17 @@ class Subscription:
         Args:
             is_new: it begins in this process, so earlier QoS 0 messages are skipped.
         """
-        self._happens_at_proxy(Event.CONFIRM)
+        self._happens_at_proxy(SubscriptionEvent.CONFIRM)
         self.confirmation = Confirmation(reply.generation, reply.boot, reply.cursor)
         self.qos0.confirmed(reply.boot, reply.ring, is_new=is_new)
 
     def forgotten(self) -> None:
         """The running proxy does not know the subscription: it must be confirmed again."""
-        self._happens_at_proxy(Event.FORGET)
+        self._happens_at_proxy(SubscriptionEvent.FORGET)
 
     def place_lost(self) -> None:
         """The place can no longer be resumed; the proxy may have another one already."""
-        self._happens_at_proxy(Event.END)
+        self._happens_at_proxy(SubscriptionEvent.END)
         self.place = NO_PLACE
 
     def ended(self) -> None:
@@ -169,7 +169,7 @@ class Subscription:
         self.qos0 = self.new_qos0_queue()
         self.durable_cursor = -1
 
-    def _happens_at_proxy(self, event: Event) -> None:
+    def _happens_at_proxy(self, event: SubscriptionEvent) -> None:
         before, self._to_proxy = self._to_proxy, TO_PROXY[self._to_proxy][event]
         if self._to_proxy is not ToProxy.CONFIRMED:
             self.confirmation = None
@@ -216,7 +216,7 @@ class Subscription:
             total: messages of the run, if it is of several topics.
         """
         run = whole._replace(messages=batches.messages, first=whole.first + skip)
-        self.happened(Event.BEGIN_RUN, run=run)
+        self.happened(SubscriptionEvent.BEGIN_RUN, run=run)
         number = whole.first >> 32
         self.place = self.place.in_run(number, run.slot, batches.ends, skip=skip, total=total)
         self.fetched = deque(islice(self.fetched, len(batches.messages), None))
@@ -232,11 +232,11 @@ class Subscription:
         if run is None:
             return
         taken = min(max(run.marks[run.slot] - run.first, 0), len(messages) + 1)  # see `Run.taken`
-        self.happened(Event.END_RUN)
+        self.happened(SubscriptionEvent.END_RUN)
         self.place = self.place.after_run(taken)
         self.fetched.extendleft(reversed(messages[taken:]))
         if 0 < taken <= len(messages) and self.place.terms.qos:
-            self.happened(Event.HAND_OVER, in_hand=messages[taken - 1])
+            self.happened(SubscriptionEvent.HAND_OVER, in_hand=messages[taken - 1])
 
     def settle(self) -> None:
         """The program has called again: count messages in hand as processed, skip reported losses.
@@ -247,7 +247,7 @@ class Subscription:
             self.drop()
             return
         last, lost_end = self.in_hand, self._lost_end
-        self.happened(Event.SETTLE)
+        self.happened(SubscriptionEvent.SETTLE)
         if last is not None:
             self.place = self.place.moved(last.offset + 1, last.timestamp_ns)
         elif lost_end is not None:
@@ -260,7 +260,7 @@ class Subscription:
         self.is_kept = False
         last = self.in_hand
         rest = last if last is not None and last.offset > message.offset else None
-        self.happened(Event.BEGIN_LETTER, letter=Letter(message, body, rest))
+        self.happened(SubscriptionEvent.BEGIN_LETTER, letter=Letter(message, body, rest))
 
     def keep(self, message: Message) -> None:
         """A rejection failed: the next `get` does not count its message as processed."""
@@ -271,28 +271,28 @@ class Subscription:
         """The dead letter is stored; later messages of the same `get` are still in hand."""
         letter = self.letter
         assert letter is not None
-        self.happened(Event.LETTER_STORED)
+        self.happened(SubscriptionEvent.LETTER_STORED)
         while self.fetched and self.fetched[0].offset <= letter.message.offset:
             self.fetched.popleft()  # it had reached its bound, and was not delivered
         if letter.rest is not None:
-            self.happened(Event.HAND_OVER, in_hand=letter.rest)
+            self.happened(SubscriptionEvent.HAND_OVER, in_hand=letter.rest)
 
     def letter_refused(self, offset: int) -> None:
         """The dead letter was refused: its message and those in hand are redelivered."""
-        self.happened(Event.LETTER_REFUSED)
+        self.happened(SubscriptionEvent.LETTER_REFUSED)
         self.drop_fetched()
         self.refused_letter = offset
 
     def drop(self) -> None:
         """Forget the messages in hand: the place was replaced or removed, or they are kept."""
-        self.happened(Event.DROP)
+        self.happened(SubscriptionEvent.DROP)
         self.drop_fetched()
         self.refused_letter = None
         self.is_kept = False
 
     def happened(
         self,
-        event: Event,
+        event: SubscriptionEvent,
         *,
         in_hand: Message | None = None,
         lost_end: int | None = None,

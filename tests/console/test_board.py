@@ -21,7 +21,7 @@ from reliable_pubsub.console.core.reasons import (
     reason_of_subscription,
 )
 from reliable_pubsub.relay.core.messages import AboveStatus, BelowStatus, NodeReport
-from reliable_pubsub.relay.core.tree import Look
+from reliable_pubsub.relay.core.tree import TreeSnapshot
 
 
 def a_subscription(name: str = "s", **more: Any) -> SubscriptionStatus:
@@ -41,7 +41,7 @@ def a_topic(name: str, end: int = 0, **more: Any) -> TopicStatus:
     return TopicStatus(topic=name, end=end, **{**usual, "publishers_left_out": 0, **more})
 
 
-def a_look(at_s: float, *topics: TopicStatus, **more: Any) -> Look:
+def a_look(at_s: float, *topics: TopicStatus, **more: Any) -> TreeSnapshot:
     report = StatusReport(
         client="c",
         epoch=0,
@@ -52,12 +52,12 @@ def a_look(at_s: float, *topics: TopicStatus, **more: Any) -> Look:
         dropped_requests=0,
         **more,
     )
-    return Look(at_s, {}, [], report)
+    return TreeSnapshot(at_s, {}, [], report)
 
 
 class TestRates:
     def test_are_what_has_grown_over_the_time_between_two_looks(self) -> None:
-        def look(at_s: float, put: int, read: int) -> Look:
+        def look(at_s: float, put: int, read: int) -> TreeSnapshot:
             publisher = PublisherStatus(publisher="p", qos=2, last_sequence=put, last_offset=put)
             reader = a_subscription(cursor=read)
             return a_look(at_s, a_topic("t", put, subscriptions=(reader,), publishers=(publisher,)))
@@ -214,7 +214,7 @@ def test_relays_are_shown_below_the_proxy_and_readers_below_their_relay() -> Non
         "tcp://proxy": a_node("proxy", "", (), link),
     }
     status = a_look(1.0, a_topic("t", 1, subscriptions=(a_subscription("s"),))).status
-    board = Board(Look(1.0, nodes, ["tcp://gone"], status))
+    board = Board(TreeSnapshot(1.0, nodes, ["tcp://gone"], status))
 
     assert [(one.name, one.level) for one in board.nodes()] == [
         ("proxy", 1),

@@ -11,7 +11,7 @@ from reliable_pubsub.common.core import dead_letter
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import NotPossibleError
 from reliable_pubsub.common.core.message_base import BatchHeader
-from reliable_pubsub.console.core.actions import Asked, as_seen, in_words
+from reliable_pubsub.console.core.actions import AskedAction, as_seen, in_words
 from reliable_pubsub.console.core.content import (
     SHOWN_BYTES_MAX,
     best_form,
@@ -179,19 +179,34 @@ class TestAnAction:
     @pytest.mark.parametrize(
         ("asked", "words"),
         [
-            (Asked(action="skip", topic="t", subscriber="s"), "skips offsets 2 to 4 of t for s"),
-            (Asked(action="truncate", topic="t", start="now"), "removes offsets 2 to 4 of t"),
-            (Asked(action="delete_topic", topic="t"), "deletes t with offsets 2 to 4"),
-            (Asked(action="set_cursor", topic="t", subscriber="s"), "moves s on t from offset 2"),
-            (Asked(action="end_subscription", topic="t", subscriber="s"), "ends subscription 0"),
-            (Asked(action="forget_client", client="s"), "forgets subscriber s and ends 1 sub"),
-            (Asked(action="pause"), "refuses puts"),
-            (Asked(action="resume"), "accepts puts again"),
+            (
+                AskedAction(action="skip", topic="t", subscriber="s"),
+                "skips offsets 2 to 4 of t for s",
+            ),
+            (AskedAction(action="truncate", topic="t", start="now"), "removes offsets 2 to 4 of t"),
+            (AskedAction(action="delete_topic", topic="t"), "deletes t with offsets 2 to 4"),
+            (
+                AskedAction(action="set_cursor", topic="t", subscriber="s"),
+                "moves s on t from offset 2",
+            ),
+            (
+                AskedAction(action="end_subscription", topic="t", subscriber="s"),
+                "ends subscription 0",
+            ),
+            (
+                AskedAction(action="forget_client", client="s"),
+                "forgets subscriber s and ends 1 sub",
+            ),
+            (AskedAction(action="pause"), "refuses puts"),
+            (AskedAction(action="resume"), "accepts puts again"),
         ],
     )
-    def test_is_said_before_it_is_done(self, asked: Asked, words: str) -> None:
+    def test_is_said_before_it_is_done(self, asked: AskedAction, words: str) -> None:
         assert in_words(asked, self.OUTCOME).startswith(words)
 
     def test_that_is_confirmed_is_the_one_that_was_looked_at(self) -> None:
-        assert as_seen(Asked(action="truncate", start="age 1h"), self.OUTCOME).start == "offset 5"
-        assert as_seen(Asked(action="skip"), self.OUTCOME).end == 5
+        assert (
+            as_seen(AskedAction(action="truncate", start="age 1h"), self.OUTCOME).start
+            == "offset 5"
+        )
+        assert as_seen(AskedAction(action="skip"), self.OUTCOME).end == 5

@@ -8,10 +8,10 @@ from msgspec import convert
 
 from reliable_pubsub.common.core.message_base import Reply, Role
 from reliable_pubsub.common.core.requests import Hello
-from reliable_pubsub.common.core.rights import NOTHING, Client, Rights
+from reliable_pubsub.common.core.rights import NOTHING, KnownKey, Rights
 from reliable_pubsub.common.core.wire import decode_reply, encode
 from reliable_pubsub.proxy.core.broker import ENDPOINTS
-from reliable_pubsub.relay.core.messages import Interest, Node
+from reliable_pubsub.relay.core.messages import InterestRequest, Node
 from reliable_pubsub.relay.core.rights import Authority
 from reliable_pubsub.relay.core.wire import decode_node_reply
 from tests.fakes import MemoryProxy
@@ -29,7 +29,9 @@ def authority(**said: Said | None) -> Authority:
     names = {name.replace("_", "-"): one for name, one in said.items()}
     return Authority(
         {
-            key_of(name): Client(name=name, rights=NOTHING if one is None else convert(one, Rights))
+            key_of(name): KnownKey(
+                name=name, rights=NOTHING if one is None else convert(one, Rights)
+            )
             for name, one in names.items()
         }
     )
@@ -62,7 +64,7 @@ class GovernedProxy(MemoryProxy):
         Args:
             role: of the endpoint; None: of the one that takes this verb.
         """
-        of_tree = isinstance(request, Interest | Node)
+        of_tree = isinstance(request, InterestRequest | Node)
         if role is None:
             role = "subscriber" if of_tree else _endpoint_of(request)
         self.engine.receive(

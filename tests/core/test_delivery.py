@@ -8,7 +8,7 @@ import pytest
 
 from reliable_pubsub.common.core.answers import Delivered, Limit, LogChanged
 from reliable_pubsub.common.core.errors import LogChangedError, NotDeliveredError, UsageError
-from reliable_pubsub.common.core.requests import Delivery
+from reliable_pubsub.common.core.requests import DeliveryRequest
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.proxy.core import delivery_status
 from reliable_pubsub.publisher.client import Publisher
@@ -27,8 +27,8 @@ from tests.fakes import (
 )
 
 
-def a_delivery(offset: int, *, topic: str = "t", log: str | None = None) -> Delivery:
-    return Delivery(client="p", epoch=0, request=1, topic=topic, offset=offset, log=log)
+def a_delivery(offset: int, *, topic: str = "t", log: str | None = None) -> DeliveryRequest:
+    return DeliveryRequest(client="p", epoch=0, request=1, topic=topic, offset=offset, log=log)
 
 
 def with_subscribers(*names: str) -> MemoryProxy:

@@ -38,7 +38,7 @@ from reliable_pubsub.common.core.steps import PlanPosition, SubscriberStep, desc
 from reliable_pubsub.common.yaml_file import parse_yaml
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
-from reliable_pubsub.subscriber.output import Output, begin_output, check_repeats
+from reliable_pubsub.subscriber.output import OutputFile, begin_output, check_repeats
 from reliable_pubsub.subscriber.runner import SubscriberRun
 from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy, a_world
 
@@ -349,7 +349,7 @@ def test_a_step_file_that_is_run_again_writes_each_message_once(tmp_path: Path) 
         process = house.process()
         mark = begin_plan(mark_of(process.note), "digest", steps=2, again=True, file="steps.yaml")
         mark = begin_output(mark, path, again=True)
-        output = Output(path, mark.output_bytes)
+        output = OutputFile(path, mark.output_bytes)
         SubscriberRun(
             process,
             steps,

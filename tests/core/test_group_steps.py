@@ -14,7 +14,7 @@ from reliable_pubsub.common.core.steps import SubscriberStep, describe
 from reliable_pubsub.common.yaml_file import parse_yaml
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
-from reliable_pubsub.subscriber.output import Output
+from reliable_pubsub.subscriber.output import OutputFile
 from reliable_pubsub.subscriber.runner import SubscriberRun
 from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy, a_world
 
@@ -100,7 +100,7 @@ class House:
         subscriber = Subscriber(name, _world=a_world(transport, self.clock, disk))
         plan = steps_of(*steps)
         mark = mark_of(subscriber.note) or PlanMark("digest", len(plan))
-        output = Output(self.folder / name, mark.output_bytes)
+        output = OutputFile(self.folder / name, mark.output_bytes)
         pauses = 0
 
         def sleep(seconds: float) -> None:

@@ -16,7 +16,7 @@ from reliable_pubsub.common.core.plan_mark import PlanMark, mark_of
 from reliable_pubsub.subscriber.core.direct_followers import direct_batches, messages_in
 from reliable_pubsub.subscriber.core.inbox import Inbox
 from reliable_pubsub.subscriber.core.place import Place, repositioned
-from reliable_pubsub.subscriber.core.subscription import Subscription
+from reliable_pubsub.subscriber.core.subscription import TopicSubscription
 from tests.fakes import LOG, NOW_NS, Kept, put_body
 
 Batches = tuple[list[BatchHeader], bytes]
@@ -30,19 +30,19 @@ STORED_MARK = (
 class Written(Kept):
     """What a subscriber has written."""
 
-    def move(self, held: Subscription, place: Place) -> None:
+    def move(self, held: TopicSubscription, place: Place) -> None:
         """Move a subscription, and write it."""
         held.move(place)
         self.save(held)
 
-    def save(self, held: Subscription, note: bytes | None = None) -> None:
+    def save(self, held: TopicSubscription, note: bytes | None = None) -> None:
         """Write the place of a subscription, and a note in the same step."""
         inbox = Inbox({})
         for effect in inbox.save(held, also=inbox.write_note(note) if note else None):
             assert isinstance(effect, Save)
             self.keep(effect.changes)
 
-    def reopened(self) -> Subscription:
+    def reopened(self) -> TopicSubscription:
         """The subscription in the next process."""
         return Inbox(self.values).of("t")
 
@@ -60,14 +60,14 @@ def a_sub_ack(cursor: int, *, log: str = LOG) -> SubAck:
     )
 
 
-def held_at(cursor: int = 0) -> tuple[Subscription, Written]:
+def held_at(cursor: int = 0) -> tuple[TopicSubscription, Written]:
     """A subscription that has been confirmed."""
-    held, written = Subscription("t"), Written()
+    held, written = TopicSubscription("t"), Written()
     written.move(held, repositioned(a_sub_ack(cursor)))
     return held, written
 
 
-def count_of(held: Subscription, end: int) -> int:
+def count_of(held: TopicSubscription, end: int) -> int:
     """How often the next message was handed over, once it is handed over up to `end`."""
     held.move(held.place.counted(end))
     return held.place.deliveries(held.place.cursor)

@@ -14,7 +14,7 @@ import pytest
 from reliable_pubsub import ConfigurationError, InvalidNameError, secure
 from reliable_pubsub.common.core.certificates import KEY_CHARS, is_key
 from reliable_pubsub.common.core.keys import SecureEndpoint, keys_of
-from reliable_pubsub.common.core.rights import Client
+from reliable_pubsub.common.core.rights import KnownKey
 from reliable_pubsub.common.core.settings import Settings
 from reliable_pubsub.common.key_files import (
     client_keys,
@@ -126,13 +126,13 @@ class TestTheKnownClients:
         pair = read_pair(new_pair(folder, "a")[1])
         assert is_key(str(folder / "a.key"))
 
-        assert read_clients(folder) == {pair.public: Client(name="a")}
+        assert read_clients(folder) == {pair.public: KnownKey(name="a")}
 
     def test_are_the_map_of_a_file(self, tmp_path: Path) -> None:
         public = read_public(str(new_pair(tmp_path, "sensor-1")[0]))
         (tmp_path / "clients.yaml").write_text(f'"{public}": sensor-1\n')
 
-        assert read_clients(tmp_path / "clients.yaml") == {public: Client(name="sensor-1")}
+        assert read_clients(tmp_path / "clients.yaml") == {public: KnownKey(name="sensor-1")}
 
     def test_of_one_key_have_one_name(self, tmp_path: Path) -> None:
         public_file, _ = new_pair(tmp_path, "sensor-1")

@@ -31,7 +31,7 @@ from reliable_pubsub.common.core.message_base import GroupTerms, Start
 from reliable_pubsub.common.core.pattern import glob
 from reliable_pubsub.common.core.pattern_messages import Fetch, Match
 from reliable_pubsub.common.core.qos0_messages import Listeners, Ring
-from reliable_pubsub.common.core.requests import AnyRequest, Dead, Delivery
+from reliable_pubsub.common.core.requests import AnyRequest, Dead, DeliveryRequest
 from reliable_pubsub.common.core.status import Clients, Status, StatusReport
 from reliable_pubsub.proxy.core.broker import VERBS
 from reliable_pubsub.proxy.core.forgetting import session_forgotten
@@ -297,7 +297,7 @@ EVERY_VERB: Sequence[tuple[AnyRequest, bytes]] = [
     (a_stage(2), put_body(1)),
     (a_commit(1), b""),
     (an_abort(1), b""),
-    (Delivery(client="p", epoch=1, request=1, topic="t", offset=1), b""),
+    (DeliveryRequest(client="p", epoch=1, request=1, topic="t", offset=1), b""),
     (a_sub(3, cursor=1), b""),
     (a_sub(3, topic="new"), b""),
     (an_unsub(4), b""),

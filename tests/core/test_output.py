@@ -10,7 +10,7 @@ from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import ConfigurationError, InUseError
 from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.core.steps import PlanPosition
-from reliable_pubsub.subscriber.output import Output, Shown, begin_output
+from reliable_pubsub.subscriber.output import OutputFile, Shown, begin_output
 
 
 def test_an_output_file_of_another_program_is_not_cut(tmp_path: Path) -> None:
@@ -47,16 +47,16 @@ def test_a_refused_start_leaves_the_output_file_as_it_is(tmp_path: Path) -> None
     path = tmp_path / "got.jsonl"
     path.write_bytes(b"one\ntwo\n")
 
-    Output(path, recorded_bytes=4).close()
+    OutputFile(path, recorded_bytes=4).close()
 
     assert path.read_bytes() == b"one\ntwo\n"
 
 
 def test_a_second_process_on_an_output_file_is_refused(tmp_path: Path) -> None:
-    first = Output(tmp_path / "got.jsonl", 0)
+    first = OutputFile(tmp_path / "got.jsonl", 0)
 
     with pytest.raises(InUseError):
-        Output(tmp_path / "got.jsonl", 0)
+        OutputFile(tmp_path / "got.jsonl", 0)
 
     first.close()
 

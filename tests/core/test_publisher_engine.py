@@ -14,9 +14,9 @@ from reliable_pubsub.common.core.conversation import (
     Conversation,
     Effect,
     Exchange,
-    Pause,
     Reopen,
     Save,
+    Sleep,
 )
 from reliable_pubsub.common.core.errors import InDoubtError, ProxyUnreachableError
 from reliable_pubsub.common.core.message_base import QoS
@@ -71,7 +71,7 @@ class House:
                 return answer
             case Save():
                 self.disk.write(effect.changes, durable=effect.durable)
-            case Pause():
+            case Sleep():
                 self.clock.sleep(effect.seconds)
         return None
 
@@ -113,7 +113,7 @@ def test_without_an_answer_each_attempt_is_an_exchange_and_each_pause_a_value() 
     with pytest.raises(ProxyUnreachableError) as error:
         effects.extend(map(type, house.engine.put(a_put())))  # each has the result None: silence
 
-    assert effects == [Save, Exchange, Pause, Exchange, Reopen]
+    assert effects == [Save, Exchange, Sleep, Exchange, Reopen]
     assert isinstance(error.value, InDoubtError)
     assert error.value.kept
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.actions import (
-    Admin,
+    AdminRequest,
     DeleteTopic,
     EndSubscription,
     Pause,
@@ -24,11 +24,11 @@ from reliable_pubsub.common.core.interest_messages import Subscriptions
 from reliable_pubsub.common.core.message_base import GroupTerms, Reply, Start
 from reliable_pubsub.common.core.pattern_messages import Fetch, Match
 from reliable_pubsub.common.core.qos0_messages import Listeners, Ring
-from reliable_pubsub.common.core.requests import Dead, Delivery
+from reliable_pubsub.common.core.requests import Dead, DeliveryRequest
 from reliable_pubsub.common.core.status import Clients, Status, StatusReport
 from reliable_pubsub.proxy.core import broker
 from reliable_pubsub.relay.core.interest_link import digest_of
-from reliable_pubsub.relay.core.messages import Interest, InterestAck, Node, NodeReport
+from reliable_pubsub.relay.core.messages import InterestAck, InterestRequest, Node, NodeReport
 from reliable_pubsub.relay.core.needs import NEEDS
 from reliable_pubsub.relay.core.pattern import EVERYTHING, Pattern
 from reliable_pubsub.relay.core.unstored import Offer, encode_offer
@@ -61,8 +61,8 @@ LINK = b"link-of-a-test--"
 BODY = a_body(b"letter")
 
 
-def an_interest(*patterns: Pattern, version: int = 1, client: str = "s") -> Interest:
-    return Interest(
+def an_interest(*patterns: Pattern, version: int = 1, client: str = "s") -> InterestRequest:
+    return InterestRequest(
         client=client,
         epoch=0,
         request=1,
@@ -94,7 +94,7 @@ EXAMPLES = (
     Example(a_stage(1, client="s"), {"put": "t"}, put_body(1)),
     Example(a_commit(1, client="s")),
     Example(an_abort(1, client="s")),
-    Example(Delivery(**HEAD, topic="t", offset=0), {"put": "t"}),
+    Example(DeliveryRequest(**HEAD, topic="t", offset=0), {"put": "t"}),
     Example(Listeners(**HEAD, topic="t"), {"put": "t"}),
     Example(Subscriptions(**HEAD, match=Pattern("exact", "t")), {"put": "t"}),
     Example(Subscriptions(**HEAD, match=Pattern("prefix", "t")), {"put": ""}),
@@ -120,9 +120,11 @@ EXAMPLES = (
     Example(replace(a_history(0), client="s"), {"history": "t"}),
     Example(Status(**HEAD), {"status": ""}),
     Example(Clients(**HEAD), {"admin": ""}),
-    Example(Admin(**HEAD, do=Truncate(topic="t", start=Start("now"))), {"admin": "t"}),
-    Example(Admin(**HEAD, do=DeleteTopic(topic="t")), {"admin": "t"}),
-    Example(Admin(**HEAD, do=EndSubscription(topic="t", subscriber="group:g")), {"admin": "t"}),
+    Example(AdminRequest(**HEAD, do=Truncate(topic="t", start=Start("now"))), {"admin": "t"}),
+    Example(AdminRequest(**HEAD, do=DeleteTopic(topic="t")), {"admin": "t"}),
+    Example(
+        AdminRequest(**HEAD, do=EndSubscription(topic="t", subscriber="group:g")), {"admin": "t"}
+    ),
     Example(an_interest(*exact("t")), {"get": "t"}),
     Example(Node(**HEAD), {"status": ""}),
 )
@@ -142,7 +144,7 @@ def asked(example: Example, rights: Said) -> tuple[Reply | None, GovernedProxy]:
 
 
 def test_every_verb_of_proxy_and_tree_says_what_it_needs() -> None:
-    assert NEEDS.keys() == {*broker.VERBS, Interest, Node}
+    assert NEEDS.keys() == {*broker.VERBS, InterestRequest, Node}
 
 
 def test_every_verb_has_an_example_here() -> None:

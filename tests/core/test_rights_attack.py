@@ -14,7 +14,7 @@ from reliable_pubsub.common.core.answers import Denied
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.message_base import Start
 from reliable_pubsub.common.core.qos0_messages import Listeners, Ring
-from reliable_pubsub.common.core.requests import Dead, Delivery
+from reliable_pubsub.common.core.requests import Dead, DeliveryRequest
 from reliable_pubsub.common.core.status import Status
 from reliable_pubsub.relay.core.messages import Node
 from reliable_pubsub.relay.core.pattern import Pattern
@@ -68,7 +68,7 @@ def requests_of(client: str, topic: str, epoch: int) -> Iterator[Any]:
     yield Ring(**at, place=0)
     yield a_bye(client=client, epoch=epoch)
     yield replace(a_history(Start("earliest")), **head, topic=topic)
-    yield Delivery(**head, topic=topic, offset=0)
+    yield DeliveryRequest(**head, topic=topic, offset=0)
     yield Listeners(**head, topic=topic)
     yield Status(**head)
     yield Node(**head)

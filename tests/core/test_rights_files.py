@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from reliable_pubsub.common.core.errors import ConfigurationError
-from reliable_pubsub.common.core.rights import NOTHING, Client, Rights
+from reliable_pubsub.common.core.rights import NOTHING, KnownKey, Rights
 from reliable_pubsub.common.key_files import new_pair, read_clients, read_public
 from reliable_pubsub.common.keys_command import main as keys_command
 from reliable_pubsub.relay.audit import FILE_BYTES_MAX, FILES_MAX, LINES_S_MAX, AuditLog
@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def by_name(clients: dict[str, Client]) -> dict[str, Rights | None]:
+def by_name(clients: dict[str, KnownKey]) -> dict[str, Rights | None]:
     return {one.name: one.rights for one in clients.values()}
 
 

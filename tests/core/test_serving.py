@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reliable_pubsub.proxy.core.serving import TIMING, ServingRow, Silence, Term
+from reliable_pubsub.proxy.core.serving import TIMING, ServingRow, SilenceWatch, Term
 from reliable_pubsub.proxy.core.storage import NotServingError
 
 ROW = ServingRow(term=1, beat=7, holder="a:1")
 
 
 def test_a_standby_takes_over_when_it_has_seen_one_beat_for_the_whole_silence() -> None:
-    silence = Silence()
+    silence = SilenceWatch()
 
     assert not silence.is_over(ROW, 100.0)
     assert not silence.is_over(ROW, 100.0 + TIMING.silence_s - 0.001)
@@ -22,7 +22,7 @@ def test_a_standby_takes_over_when_it_has_seen_one_beat_for_the_whole_silence() 
 
 @pytest.mark.parametrize("other", [ServingRow(1, 8, "a:1"), ServingRow(2, 7, "b:1")])
 def test_each_beat_and_each_term_begins_the_silence_again(other: ServingRow) -> None:
-    silence = Silence()
+    silence = SilenceWatch()
     silence.is_over(ROW, 100.0)
 
     assert not silence.is_over(other, 100.0 + TIMING.silence_s)
@@ -30,7 +30,7 @@ def test_each_beat_and_each_term_begins_the_silence_again(other: ServingRow) -> 
 
 
 def test_a_term_that_was_given_back_needs_no_silence() -> None:
-    assert Silence().is_over(ServingRow(3, 0, ""), 100.0)
+    assert SilenceWatch().is_over(ServingRow(3, 0, ""), 100.0)
 
 
 def test_answers_count_from_the_sending_of_the_last_confirmed_beat() -> None:
@@ -73,7 +73,7 @@ def test_no_answer_leaves_after_a_takeover_however_long_anything_took(
     sent_s: float, to_store_s: float, to_standby_s: float, skew_s: float
 ) -> None:
     """The standby has another clock, and sees a beat after it was sent."""
-    silence, term = Silence(), Term(1, since_s=0.0)
+    silence, term = SilenceWatch(), Term(1, since_s=0.0)
     term.renewed(sent_s)
     seen_s = sent_s + to_store_s + to_standby_s
     silence.is_over(ROW, seen_s + skew_s)

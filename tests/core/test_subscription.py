@@ -18,8 +18,14 @@ from reliable_pubsub.relay.core.push import AnyPush
 from reliable_pubsub.subscriber.client import Subscriber
 from reliable_pubsub.subscriber.core.inbox import Inbox
 from reliable_pubsub.subscriber.core.place import Place
-from reliable_pubsub.subscriber.core.states import TO_PROGRAM, TO_PROXY, Event, ToProgram, ToProxy
-from reliable_pubsub.subscriber.core.subscription import Subscription
+from reliable_pubsub.subscriber.core.states import (
+    TO_PROGRAM,
+    TO_PROXY,
+    SubscriptionEvent,
+    ToProgram,
+    ToProxy,
+)
+from reliable_pubsub.subscriber.core.subscription import TopicSubscription
 from tests.fakes import LOG, Disk, FakeClock, FakeTransport, Link, MemoryProxy, a_broker, a_world
 
 
@@ -185,8 +191,8 @@ def a_message(offset: int) -> Message:
     return Message("t", offset, "p", offset + 1, 1, b"")
 
 
-def confirmed() -> Subscription:
-    subscription = Subscription("t")
+def confirmed() -> TopicSubscription:
+    subscription = TopicSubscription("t")
     subscription.move(Place(LOG, 0))
     subscription.confirmed(a_sub_ack(), is_new=True)
     return subscription
@@ -204,10 +210,14 @@ class TestTheStates:
         at_proxy = {event for row in TO_PROXY.values() for event in row}
         at_program = {event for row in TO_PROGRAM.values() for event in row}
 
-        assert at_proxy | at_program == set(Event)
+        assert at_proxy | at_program == set(SubscriptionEvent)
 
     def test_towards_the_proxy_lose_what_was_fetched_with_their_confirmation(self) -> None:
-        for leave in (Subscription.forgotten, Subscription.place_lost, Subscription.ended):
+        for leave in (
+            TopicSubscription.forgotten,
+            TopicSubscription.place_lost,
+            TopicSubscription.ended,
+        ):
             subscription = confirmed()
             subscription.fetched.append(a_message(0))
 
@@ -218,7 +228,7 @@ class TestTheStates:
 
     def test_towards_the_program_settle_what_is_in_hand_and_no_more(self) -> None:
         subscription = confirmed()
-        subscription.happened(Event.HAND_OVER, in_hand=a_message(4))
+        subscription.happened(SubscriptionEvent.HAND_OVER, in_hand=a_message(4))
 
         subscription.settle()
         subscription.settle()
@@ -227,7 +237,7 @@ class TestTheStates:
 
     def test_pass_a_loss_when_the_program_comes_back_and_not_earlier(self) -> None:
         subscription = confirmed()
-        subscription.happened(Event.LOSE, lost_end=7)
+        subscription.happened(SubscriptionEvent.LOSE, lost_end=7)
         before = subscription.place.cursor
 
         subscription.settle()
@@ -236,7 +246,7 @@ class TestTheStates:
 
     def test_keep_in_hand_what_came_with_a_message_that_is_given_up_and_after_it(self) -> None:
         subscription = confirmed()
-        subscription.happened(Event.HAND_OVER, in_hand=a_message(2))
+        subscription.happened(SubscriptionEvent.HAND_OVER, in_hand=a_message(2))
         subscription.begin_letter(a_message(1), b"letter")
 
         subscription.letter_stored()
@@ -249,8 +259,10 @@ class TestTheStates:
         subscription.begin_letter(a_message(0), b"letter")
         acts: dict[str, Callable[[], None]] = {
             "settle": subscription.settle,
-            "lose": lambda: subscription.happened(Event.LOSE, lost_end=1),
-            "hand over": lambda: subscription.happened(Event.HAND_OVER, in_hand=a_message(0)),
+            "lose": lambda: subscription.happened(SubscriptionEvent.LOSE, lost_end=1),
+            "hand over": lambda: subscription.happened(
+                SubscriptionEvent.HAND_OVER, in_hand=a_message(0)
+            ),
             "another letter": lambda: subscription.begin_letter(a_message(0), b"other"),
         }
 
@@ -261,7 +273,7 @@ class TestTheStates:
 
     def test_begin_with_what_is_stored_after_a_call_was_left(self) -> None:
         subscription = confirmed()
-        subscription.happened(Event.HAND_OVER, in_hand=a_message(2))
+        subscription.happened(SubscriptionEvent.HAND_OVER, in_hand=a_message(2))
         subscription.fetched.append(a_message(3))
 
         subscription.reload(Place(LOG, 0), Place(LOG, 0))

@@ -10,7 +10,7 @@ import runpy
 from collections.abc import Sequence
 from typing import IO, Any
 
-from reliable_pubsub.lab.child_process import ChildProcess, Running
+from reliable_pubsub.lab.child_process import ChildProcess, RunningProcess
 
 from .fork_server import Helper, fork_from_here
 
@@ -22,7 +22,7 @@ def fork_children(helper: Helper) -> None:
 
     def start(
         process: ChildProcess, command: Sequence[str], **options: Any
-    ) -> tuple[Running, IO[bytes] | None]:
+    ) -> tuple[RunningProcess, IO[bytes] | None]:
         if child := helper.start(command, process_group=0, **options):
             return child, None
         return _execute(process, command, **options)

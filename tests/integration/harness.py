@@ -29,7 +29,7 @@ from reliable_pubsub.lab.child_process import (
 )
 from reliable_pubsub.lab.child_process import (
     ChildProcess,
-    Running,
+    RunningProcess,
 )
 from reliable_pubsub.lab.link import LinkTo
 from reliable_pubsub.lab.own_ports import OwnPorts
@@ -96,7 +96,9 @@ class Process(ChildProcess):
             environment={"PYTHONPATH": str(REPOSITORY), **(environment or {})},
         )
 
-    def _start(self, command: Sequence[str], **options: Any) -> tuple[Running, IO[bytes] | None]:
+    def _start(
+        self, command: Sequence[str], **options: Any
+    ) -> tuple[RunningProcess, IO[bytes] | None]:
         """Fork a module of ours from a process that has imported it, on Linux."""
         if IS_LINUX and (child := helper(REPOSITORY).start(command, **options)):
             return child, None

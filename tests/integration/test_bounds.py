@@ -44,7 +44,7 @@ from reliable_pubsub.relay.core.interest_table import InterestTable
 from reliable_pubsub.relay.core.pattern import Kinds
 from reliable_pubsub.relay.fan_out import PLAIN, FanOut
 from reliable_pubsub.relay.guard import Guard
-from reliable_pubsub.relay.listener import Gate, cut, listen
+from reliable_pubsub.relay.listener import ListenerGate, cut, listen
 from reliable_pubsub.relay.sockets import Listening, listening
 from tests.fakes import a_broker
 
@@ -276,7 +276,7 @@ def test_a_closed_gate_lets_no_connection_in_until_it_is_open() -> None:
     listener = listen("tcp://127.0.0.1:*", 8)
     with socket.socket(fileno=listener.descriptor) as listening_socket:
         endpoint = "tcp://{}:{}".format(*listening_socket.getsockname())
-        gate = Gate(listener)
+        gate = ListenerGate(listener)
         gate.set_open(is_open=False)
         assert not comes_in(endpoint, STOPPED_S)
         gate.set_open(is_open=True)
@@ -288,7 +288,7 @@ def test_a_gate_keeps_single_addresses_out_and_says_how_many_requests_it_dropped
     listener = listen("tcp://127.0.0.1:*", 8)
     with socket.socket(fileno=listener.descriptor) as listening_socket:
         endpoint = "tcp://{}:{}".format(*listening_socket.getsockname())
-        gate = Gate(listener)
+        gate = ListenerGate(listener)
         gate.set_open(is_open=True, without=frozenset({"127.0.0.2", "127.0.0.3"}))
         assert not comes_in(endpoint, STOPPED_S, "127.0.0.2")
         assert not comes_in(endpoint, STOPPED_S, "127.0.0.3")

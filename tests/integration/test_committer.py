@@ -10,7 +10,7 @@ from unittest.mock import Mock, patch
 import pytest
 
 from reliable_pubsub.proxy import committer as committer_module
-from reliable_pubsub.proxy.committer import Committed, Committer, Failed
+from reliable_pubsub.proxy.committer import CommitFailed, Committed, Committer
 from reliable_pubsub.proxy.core.outputs import Work
 from reliable_pubsub.proxy.core.records import Record
 from reliable_pubsub.proxy.push import EndpointSettings
@@ -131,7 +131,7 @@ def test_after_a_failure_nothing_is_written_until_the_restart() -> None:
     committer.stop()
     assert not committer.serve()
 
-    assert [type(one) for one in committer.outcomes] == [Failed, Committed]
+    assert [type(one) for one in committer.outcomes] == [CommitFailed, Committed]
     assert [list(call.args[0]) for call in store.commit.call_args_list] == [
         [an_append(0)],
         [an_append(0)],
@@ -188,7 +188,7 @@ def test_what_an_earlier_commit_made_durable_is_answered_before_a_failure_ends_t
     server, client = a_server(tmp_path), Mock()
     server.endpoints.poll = Mock()
     server.engine.handle(a_hello("publisher", "p"), b"", client, now_s=0.0, now_ns=NOW_NS)
-    server._committer.outcomes += [Committed(1), Failed(OSError("the disk is broken"))]
+    server._committer.outcomes += [Committed(1), CommitFailed(OSError("the disk is broken"))]
 
     with pytest.raises(OSError, match="broken"):
         server._take_outcomes()

@@ -15,9 +15,9 @@ from typing import IO, Any
 import pytest
 from click.testing import CliRunner
 
-from reliable_pubsub.lab.child_process import ChildProcess, Running
+from reliable_pubsub.lab.child_process import ChildProcess, RunningProcess
 from reliable_pubsub.lab.conformance import main as conformance
-from reliable_pubsub.lab.conformance_run import Wanted, run_case
+from reliable_pubsub.lab.conformance_run import Candidate, run_case
 from reliable_pubsub.lab.core.conformance import CASES, Role, chosen
 from reliable_pubsub.lab.core.conformance_verdict import Result, told
 
@@ -33,7 +33,9 @@ GIVEN = ("{endpoint}", "{id}", "{topic}", "{state_dir}", "{output}")
 class Forked(ChildProcess):
     """A module of ours is forked from a process that has imported it, on Linux."""
 
-    def _start(self, command: Sequence[str], **options: Any) -> tuple[Running, IO[bytes] | None]:
+    def _start(
+        self, command: Sequence[str], **options: Any
+    ) -> tuple[RunningProcess, IO[bytes] | None]:
         options = {**options, "env": {**options["env"], "TIMEOUT_S": "0.3"}}
         child = None
         if sys.platform == "linux":
@@ -62,7 +64,7 @@ def judged(
     patience_s: float = PATIENCE_S,
 ) -> Result:
     """One case, with forked processes."""
-    wanted = Wanted(role, tuple(command), messages, 1, patience_s)
+    wanted = Candidate(role, tuple(command), messages, 1, patience_s)
     return run_case(chosen([case])[0], wanted, directory / case, Forked).result
 
 

@@ -14,8 +14,8 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from reliable_pubsub import Admin, InDoubtError, NotPossibleError
-from reliable_pubsub.console.access import Access
-from reliable_pubsub.console.core.actions import Asked
+from reliable_pubsub.console.access import ConsoleClients
+from reliable_pubsub.console.core.actions import AskedAction
 from tests.browser import CHROMIUM, PAGE, QUIET, needs_browser
 
 from .console_page import (
@@ -680,7 +680,7 @@ def test_a_letter_whose_answer_was_lost_is_stored_once_when_it_is_asked_for_agai
     fill(service)
     log = service.topic("orders.dead").log
     with losing_link(service.publisher_endpoint, answers=2) as link:  # to HELLO, twice; not to PUT
-        access = Access(service.subscriber_endpoint, link.endpoint, IMPATIENT)
+        access = ConsoleClients(service.subscriber_endpoint, link.endpoint, IMPATIENT)
         with pytest.raises(InDoubtError, match="it is stored once"):
             access.put_again("orders.dead", 0, log)
         assert link.is_losing
@@ -702,8 +702,8 @@ def test_a_letter_that_is_put_again_while_puts_are_paused_is_refused_with_the_re
     service.start_proxy()
     fill(service)
     log = service.topic("orders.dead").log
-    access = Access(service.subscriber_endpoint, service.publisher_endpoint, IMPATIENT)
-    access.act(Asked(action="pause", reason="the disk is exchanged"), look=False)
+    access = ConsoleClients(service.subscriber_endpoint, service.publisher_endpoint, IMPATIENT)
+    access.act(AskedAction(action="pause", reason="the disk is exchanged"), look=False)
 
     with pytest.raises(NotPossibleError) as refused:
         access.put_again("orders.dead", 0, log)

@@ -77,7 +77,7 @@ def test_a_commit_that_gave_up_waiting_for_the_standby_server_is_not_acknowledge
 
     waits = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
     with closing(PostgresStore(primary.dsn(), "sync")) as store:
-        store.lease.end()  # its beats would wait, too
+        store.term_keeper.end()  # its beats would wait, too
         primary.sql("ALTER SYSTEM SET synchronous_standby_names = 'absent'")
         primary.sql("SELECT pg_reload_conf()")
         eventually(

@@ -43,7 +43,7 @@ from reliable_pubsub.relay import guard as guard_module
 from reliable_pubsub.relay import sockets
 from reliable_pubsub.relay.connections import kernel_counts
 from reliable_pubsub.relay.core import allowance
-from reliable_pubsub.relay.core.allowance import Look
+from reliable_pubsub.relay.core.allowance import TcpCounters
 from reliable_pubsub.relay.guard import guard_of
 
 from .harness import PATIENCE_S, REPOSITORY, Process, Service, eventually, zmq_context
@@ -331,7 +331,7 @@ def test_connections_that_say_nothing_are_looked_at_about_once_a_second(
     """So that many of them cost little."""
     looks: dict[int, list[float]] = {}
 
-    def seen(descriptor: int) -> Look | None:
+    def seen(descriptor: int) -> TcpCounters | None:
         looks.setdefault(descriptor, []).append(time.monotonic())
         return kernel_counts(descriptor)
 

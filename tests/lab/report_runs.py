@@ -25,7 +25,7 @@ from reliable_pubsub.common.core.journal import (
     StoredLine,
     Unknown,
 )
-from reliable_pubsub.lab.core.run import Run
+from reliable_pubsub.lab.core.run import LabRun
 from reliable_pubsub.lab.core.verdict import Losses, MessageKey, RuleVerdict, Verdict, Violation
 
 START_NS = 7_000_000_000_000
@@ -104,7 +104,9 @@ def _pid(process: str, time_s: float) -> int:
     return 1000 + 100 * list(LIVES).index(process) + life
 
 
-def sound_run(puts_per_s: float = 12.0, seed: int = 1, names: dict[str, str] | None = None) -> Run:
+def sound_run(
+    puts_per_s: float = 12.0, seed: int = 1, names: dict[str, str] | None = None
+) -> LabRun:
     """A run in which everything goes wrong and nothing is lost."""
     chance = random.Random(seed)
     lines: list[AnyLine] = [*_lives(), *_faults()]
@@ -113,7 +115,7 @@ def sound_run(puts_per_s: float = 12.0, seed: int = 1, names: dict[str, str] | N
         for topic in TOPICS.values():
             _deliveries(lines, chance, subscriber, [p for p in stored if p.topic == topic])
     lines.sort(key=lambda line: line.at_ns)
-    return Run(lines=[_renamed(line, names or {}) for line in lines], outputs={})
+    return LabRun(lines=[_renamed(line, names or {}) for line in lines], outputs={})
 
 
 def _renamed(line: AnyLine, names: dict[str, str]) -> AnyLine:
@@ -291,7 +293,7 @@ def broken_verdict(text: str = "", message: MessageKey | None = LOST) -> Verdict
     )
 
 
-def damaged_run(run: Run, lost: MessageKey = LOST) -> Run:
+def damaged_run(run: LabRun, lost: MessageKey = LOST) -> LabRun:
     """The same run, but a message that was acknowledged is neither stored nor delivered."""
 
     def is_lost(seen: Seen, topic: str) -> bool:

@@ -34,7 +34,7 @@ from reliable_pubsub.common.core.journal import (
     Unknown,
     encode_line,
 )
-from reliable_pubsub.lab.core.run import OutputLine, Run
+from reliable_pubsub.lab.core.run import LabRun, OutputLine
 from reliable_pubsub.subscriber.output import message_line
 
 PROXY = ("proxy", 1)
@@ -80,9 +80,9 @@ class SmallWorld:
         self.write(PROXY, Begin, role="proxy", wall_ns=0, boot="b1", durability="sync")
 
     @property
-    def run(self) -> Run:
+    def run(self) -> LabRun:
         """All of it."""
-        return Run(lines=self.lines, outputs=self.outputs)
+        return LabRun(lines=self.lines, outputs=self.outputs)
 
     def write(self, who: tuple[str, int], kind: type[AnyLine], **facts: object) -> None:
         """Add a line."""

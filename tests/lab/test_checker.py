@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.core.journal import End, Event, Found, FoundEnd, StoredLine
 from reliable_pubsub.lab.core.checker import check
-from reliable_pubsub.lab.core.run import Run
+from reliable_pubsub.lab.core.run import LabRun
 
 from .damage import assert_sound, batch, broken, change, places
 from .planted import all_planted
@@ -38,7 +38,7 @@ def test_every_rule_has_at_least_two_planted_damages() -> None:
 
 
 def test_where_nothing_can_be_judged_it_says_why() -> None:
-    verdict = check(Run(lines=[], outputs={}))
+    verdict = check(LabRun(lines=[], outputs={}))
 
     assert verdict.holds
     assert all(rule.checked == 0 and rule.reason for rule in verdict.rules)

@@ -15,19 +15,19 @@ from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.conformance import CASES, CLIENT, TOPIC, Given, chosen, payloads
 from reliable_pubsub.lab.core.conformance_evidence import (
     Claim,
-    Life,
+    ClientLife,
     publisher_lines,
     read_output,
     repeated_from,
     strangers,
 )
 from reliable_pubsub.lab.core.conformance_verdict import Ended, Observed, exit_code, judge, told
-from reliable_pubsub.lab.core.run import Run
+from reliable_pubsub.lab.core.run import LabRun
 from reliable_pubsub.lab.core.verdict import Verdict
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "protocol.md"
 GIVEN = Given("tcp://127.0.0.1:1", "client-1", "news", "/s", "/o", "/i")
-LIVES = [Life(7, 100)]
+LIVES = [ClientLife(7, 100)]
 MESSAGES = payloads(4)
 
 
@@ -49,7 +49,7 @@ def verdict_over(
     lines.append(
         Finished(at_ns=6000, process="lab", pid=9, target=CLIENT, done=True, messages=len(MESSAGES))
     )
-    return check(Run(lines=lines, outputs={}))
+    return check(LabRun(lines=lines, outputs={}))
 
 
 def broken(verdict: Verdict) -> list[str]:

@@ -7,17 +7,24 @@ from typing import Any
 
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.core.steps import PublisherStep
-from reliable_pubsub.lab.core.scenario import AT_ONCE, PROXY, After, Client, Event, Scenario
+from reliable_pubsub.lab.core.scenario import (
+    AT_ONCE,
+    PROXY,
+    After,
+    Scenario,
+    ScenarioClient,
+    ScenarioEvent,
+)
 from reliable_pubsub.lab.director import Director
 
-PUBLISHER = Client(
+PUBLISHER = ScenarioClient(
     name="p", role="publisher", id="p", steps=(PublisherStep(topic="t"),), plan=None, start=AT_ONCE
 )
 SCENARIO = Scenario(
     title="it is killed, and takes long to start again",
     patience_s=4.0,
     clients={"p": PUBLISHER},
-    events=(Event(when=After("p", 100), what="kill", targets=(PROXY,)),),
+    events=(ScenarioEvent(when=After("p", 100), what="kill", targets=(PROXY,)),),
 )
 
 

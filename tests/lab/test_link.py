@@ -10,7 +10,7 @@ import pytest
 
 from fuzzer import zmtp
 from reliable_pubsub.common.core.limits import MIB
-from reliable_pubsub.lab.link import Link, Links
+from reliable_pubsub.lab.link import TcpLink, TcpLinks
 
 PATIENCE_S = 20.0
 
@@ -46,19 +46,19 @@ def listener() -> Iterator[Listener]:
 
 
 @pytest.fixture
-def links() -> Iterator[Links]:
-    links = Links()
+def links() -> Iterator[TcpLinks]:
+    links = TcpLinks()
     yield links
     links.close()
 
 
 @pytest.fixture
-def link(links: Links, listener: Listener) -> Link:
+def link(links: TcpLinks, listener: Listener) -> TcpLink:
     return links.open(lambda: listener.address)
 
 
 @pytest.fixture
-def connect(link: Link) -> Iterator[Connect]:
+def connect(link: TcpLink) -> Iterator[Connect]:
     opened: list[socket.socket] = []
 
     def connect() -> socket.socket:
@@ -98,7 +98,7 @@ def connected(connect: Connect, listener: Listener) -> tuple[socket.socket, sock
     return client, proxy
 
 
-def done(links: Links) -> None:
+def done(links: TcpLinks) -> None:
     """What was asked of the links before has been done."""
 
     async def nothing() -> None:
@@ -121,7 +121,7 @@ def test_bytes_pass_in_both_ways_and_so_does_the_end(connect: Connect, listener:
 
 
 def test_a_cut_link_closes_its_connections_and_refuses_new_ones_until_it_is_healed(
-    connect: Connect, listener: Listener, link: Link, links: Links
+    connect: Connect, listener: Listener, link: TcpLink, links: TcpLinks
 ) -> None:
     client, proxy = connected(connect, listener)
 
@@ -136,7 +136,7 @@ def test_a_cut_link_closes_its_connections_and_refuses_new_ones_until_it_is_heal
 
 
 def test_a_dropped_link_closes_its_connections_and_new_ones_pass(
-    connect: Connect, listener: Listener, link: Link
+    connect: Connect, listener: Listener, link: TcpLink
 ) -> None:
     client, proxy = connected(connect, listener)
 
@@ -147,7 +147,7 @@ def test_a_dropped_link_closes_its_connections_and_new_ones_pass(
 
 
 def test_what_passes_is_counted_before_it_arrives(
-    connect: Connect, listener: Listener, link: Link
+    connect: Connect, listener: Listener, link: TcpLink
 ) -> None:
     client = connect()
     proxy = listener.accept()
@@ -162,7 +162,7 @@ def test_what_passes_is_counted_before_it_arrives(
 
 
 def test_a_link_that_hangs_takes_no_more_than_its_buffers_hold(
-    connect: Connect, listener: Listener, link: Link, links: Links
+    connect: Connect, listener: Listener, link: TcpLink, links: TcpLinks
 ) -> None:
     client, proxy = connected(connect, listener)
     link.hang()
@@ -177,7 +177,7 @@ def test_a_link_that_hangs_takes_no_more_than_its_buffers_hold(
 
 
 def test_a_cut_may_fall_into_the_middle_of_a_frame(
-    connect: Connect, listener: Listener, link: Link, links: Links
+    connect: Connect, listener: Listener, link: TcpLink, links: TcpLinks
 ) -> None:
     client, proxy = connected(connect, listener)
 
@@ -190,7 +190,7 @@ def test_a_cut_may_fall_into_the_middle_of_a_frame(
 
 
 def test_a_half_open_link_loses_what_goes_one_way(
-    connect: Connect, listener: Listener, link: Link, links: Links
+    connect: Connect, listener: Listener, link: TcpLink, links: TcpLinks
 ) -> None:
     client = connect()
     proxy = listener.accept()
@@ -213,7 +213,7 @@ def test_a_half_open_link_loses_what_goes_one_way(
 
 @pytest.mark.parametrize("passing", [0, 2])
 def test_a_half_open_link_may_begin_with_what_is_said_for_so_manieth_time(
-    connect: Connect, listener: Listener, link: Link, links: Links, passing: int
+    connect: Connect, listener: Listener, link: TcpLink, links: TcpLinks, passing: int
 ) -> None:
     client, proxy = connected(connect, listener)
     link.half_open("answers", awaited=[b"ACK"] * (passing + 1))
@@ -234,7 +234,7 @@ def test_a_half_open_link_may_begin_with_what_is_said_for_so_manieth_time(
 
 
 def test_what_is_held_back_arrives_after_its_sender_has_gone_and_after_a_later_connection(
-    connect: Connect, listener: Listener, link: Link, links: Links
+    connect: Connect, listener: Listener, link: TcpLink, links: TcpLinks
 ) -> None:
     old, old_proxy = connected(connect, listener)
     link.delay(0.5)
@@ -254,7 +254,7 @@ def test_what_is_held_back_arrives_after_its_sender_has_gone_and_after_a_later_c
 
 
 def test_a_slow_link_passes_everything_in_the_end(
-    connect: Connect, listener: Listener, link: Link, links: Links
+    connect: Connect, listener: Listener, link: TcpLink, links: TcpLinks
 ) -> None:
     link.slow(1_000_000)
     done(links)
@@ -267,7 +267,7 @@ def test_a_slow_link_passes_everything_in_the_end(
 
 
 def test_without_a_proxy_connections_are_refused(
-    connect: Connect, listener: Listener, links: Links
+    connect: Connect, listener: Listener, links: TcpLinks
 ) -> None:
     address, listener.address = listener.address, None
     assert everything(connect()) == b""

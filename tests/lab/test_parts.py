@@ -23,7 +23,7 @@ from reliable_pubsub.common.core.journal import (
 )
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.parts import PARTS_MAX, Sketch, cut, together, topic_of
-from reliable_pubsub.lab.core.run import OutputLine, Run
+from reliable_pubsub.lab.core.run import LabRun, OutputLine
 from reliable_pubsub.lab.core.verdict import Verdict
 
 from .planted import Damage, all_planted, with_each
@@ -31,7 +31,7 @@ from .side_by_side import side_by_side
 from .small_world import AUDITOR, PROXY, SmallWorld, sound_world
 
 
-def sketches_of(run: Run) -> list[Sketch]:
+def sketches_of(run: LabRun) -> list[Sketch]:
     """A file for each process, and one for each output."""
     sketches: dict[str, Sketch] = {}
     for line in run.lines:
@@ -42,12 +42,12 @@ def sketches_of(run: Run) -> list[Sketch]:
     return list(sketches.values())
 
 
-def parts_of(run: Run) -> Mapping[str, int]:
+def parts_of(run: LabRun) -> Mapping[str, int]:
     shared = [line for line in run.lines if not topic_of(line)]
     return cut(shared, sketches_of(run), {})
 
 
-def by_parts(run: Run) -> Verdict:
+def by_parts(run: LabRun) -> Verdict:
     """The verdict that parts give together."""
     parts = parts_of(run)
     shared = [line for line in run.lines if not topic_of(line)]
@@ -59,8 +59,8 @@ def by_parts(run: Run) -> Verdict:
             name: [entry for entry in some if parts[entry.topic] == part]
             for name, some in run.outputs.items()
         }
-        verdicts.append(check(Run(lines=lines, outputs=outputs)))
-    return together(check(Run(lines=shared, outputs=nothing)), verdicts)
+        verdicts.append(check(LabRun(lines=lines, outputs=outputs)))
+    return together(check(LabRun(lines=shared, outputs=nothing)), verdicts)
 
 
 def in_any_order(verdict: Verdict) -> list[Any]:

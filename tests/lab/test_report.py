@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from reliable_pubsub.__main__ import main
 from reliable_pubsub.common.core.journal import Begin, End, Event, encode_line
-from reliable_pubsub.lab.core.run import Run
+from reliable_pubsub.lab.core.run import LabRun
 from reliable_pubsub.lab.core.verdict import Verdict
 from reliable_pubsub.lab.report import report_page_text
 from reliable_pubsub.lab.report_lanes import LINK_FAULTS
@@ -32,7 +32,7 @@ PAGE_BYTES_MAX = 2_000_000
 HOSTILE = "<script>alert('x')</script><img src=x onerror=y>"
 
 
-def page_of(run: Run, verdict: Verdict, title: str = "A title", about: str = "") -> str:
+def page_of(run: LabRun, verdict: Verdict, title: str = "A title", about: str = "") -> str:
     return report_page_text(run, verdict, title=title, about=about)
 
 
@@ -103,7 +103,7 @@ def test_kills_of_relays_and_rollbacks_are_kills_with_a_lane(what: str, target: 
     ]
     before = kills_of(page_of(sound_run(), holding_verdict()))
 
-    page = page_of(Run(lines=lines, outputs={}), holding_verdict())
+    page = page_of(LabRun(lines=lines, outputs={}), holding_verdict())
 
     assert kills_of(page) == before + 1
     assert "relay-1" in [text.strip() for text in figure_of(page).itertext()]
@@ -114,7 +114,7 @@ def test_a_kill_of_a_process_without_a_journal_is_counted() -> None:
     before = kills_of(page_of(sound_run(), holding_verdict()))
 
     assert kills_of(
-        page_of(Run(lines=[*sound_run().lines, kill], outputs={}), holding_verdict())
+        page_of(LabRun(lines=[*sound_run().lines, kill], outputs={}), holding_verdict())
     ) == (before + 1)
 
 
@@ -138,7 +138,7 @@ def test_a_fault_of_a_link_is_a_bar_until_it_is_healed(fault: str) -> None:
         Event(at_ns=at(begin), process="lab", pid=1, what=what, target="subscriber-1")
         for begin, what in ((3.0, fault), (5.0, "heal"))
     ]
-    run = Run(lines=[*sound_run().lines, *lines], outputs={})
+    run = LabRun(lines=[*sound_run().lines, *lines], outputs={})
     before = len(bars(page_of(sound_run(), holding_verdict()), fault))
 
     page = page_of(run, holding_verdict())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reliable_pubsub.common.core.journal import AnyLine, Begin, FoundEnd, Invoke, Ok, Seen
-from reliable_pubsub.lab.core.run import Run
+from reliable_pubsub.lab.core.run import LabRun
 from reliable_pubsub.lab.report_deliveries import SLICES, bars, deliveries
 from reliable_pubsub.lab.report_numbers import Numbers, numbers
 from reliable_pubsub.lab.report_panels import Scale
@@ -107,7 +107,7 @@ def test_a_log_without_histories_is_a_table_and_no_empty_picture() -> None:
         at_ns=1, process="auditor", pid=1, topic="t", start=2, end=1_010, positions=positions
     )
 
-    page = page_of(Run(lines=[end], outputs={}), holding_verdict())
+    page = page_of(LabRun(lines=[end], outputs={}), holding_verdict())
 
     assert "What happened" not in page
     assert "<script>" not in page

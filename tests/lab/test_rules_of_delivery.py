@@ -16,7 +16,7 @@ from reliable_pubsub.common.core.journal import (
 )
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.indexing import index_run
-from reliable_pubsub.lab.core.run import Run
+from reliable_pubsub.lab.core.run import LabRun
 from reliable_pubsub.lab.core.verdict import Losses
 
 from .damage import assert_sound, batch, broken, change, edit_log, line_at, places
@@ -275,8 +275,8 @@ def test_an_output_without_a_journal_is_still_held_to_its_order() -> None:
     world = sound_world()
     lines = [line for line in world.outputs["s1"] if line.topic == "t"]
 
-    assert broken(check(Run(lines=[], outputs={"s1": lines[:3]}))) == set()
-    assert broken(check(Run(lines=[], outputs={"s1": [lines[0], lines[2]]}))) == {"V6"}
+    assert broken(check(LabRun(lines=[], outputs={"s1": lines[:3]}))) == set()
+    assert broken(check(LabRun(lines=[], outputs={"s1": [lines[0], lines[2]]}))) == {"V6"}
 
 
 def test_what_came_in_the_place_of_an_output_that_was_cut_off_is_not_taken_for_it() -> None:

@@ -20,7 +20,7 @@ from reliable_pubsub.common.core.journal import (
 )
 from reliable_pubsub.lab.core.indexing import index_run
 from reliable_pubsub.lab.core.rules_of_groups import one_holder
-from reliable_pubsub.lab.core.run import OutputLine, Run
+from reliable_pubsub.lab.core.run import LabRun, OutputLine
 
 MS = 10**6
 
@@ -65,7 +65,7 @@ class History:
 
     @property
     def broken(self) -> list[str]:
-        finding = one_holder(index_run(Run(lines=self.lines, outputs=self.outputs)))
+        finding = one_holder(index_run(LabRun(lines=self.lines, outputs=self.outputs)))
         return [one.text for one in finding.violations]
 
 

@@ -18,11 +18,11 @@ from reliable_pubsub.lab.core.scenario import (
     AT_ONCE,
     PROXY,
     After,
+    AllSubscribed,
     At,
-    Event,
     RandomEvents,
     Scenario,
-    Subscribed,
+    ScenarioEvent,
 )
 from reliable_pubsub.lab.core.scenario_events import duration_of
 from reliable_pubsub.lab.core.scenario_file import parse_scenario
@@ -100,7 +100,7 @@ def test_clients_have_their_steps_and_their_beginning() -> None:
 
     first, second, subscriber = clients.values()
     assert (first.start, second.start, subscriber.start) == (
-        Subscribed(),
+        AllSubscribed(),
         After("publisher-1", 50),
         AT_ONCE,
     )
@@ -113,7 +113,7 @@ def test_events_are_read_with_the_time_at_which_they_happen() -> None:
     scenario = read(WHOLE)
 
     kill, cut, delay, never, restart = scenario.events
-    assert kill == Event(
+    assert kill == ScenarioEvent(
         when=After("publisher-1", 40), what="kill", targets=(PROXY,), restart_s=0.3
     )
     assert (cut.when, cut.lasts_s, cut.after_bytes) == (At(1.0), 0.5, 37)

@@ -21,12 +21,12 @@ from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.pipeline import session
 from reliable_pubsub.pipeline.job import Access
 from reliable_pubsub.pipeline.loading import LoadFile, load_file, other_parts, places
-from reliable_pubsub.pipeline.numbered import Outcome
+from reliable_pubsub.pipeline.numbered import SourceOutcome
 from reliable_pubsub.pipeline.records import Columns
 from reliable_pubsub.pipeline.tasks import SparkTasks
 
 
-def put_part_or_die(work: LoadFile) -> Outcome:
+def put_part_or_die(work: LoadFile) -> SourceOutcome:
     """As `load_file`; the first task that has put part 1 kills its executor (kill -9)."""
     outcome = load_file(work)
     mark = Path(work.path).with_suffix(".died")

@@ -27,7 +27,7 @@ from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.lab.core import parts
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.one_run import check_one_run
-from reliable_pubsub.lab.core.run import Run
+from reliable_pubsub.lab.core.run import LabRun
 from reliable_pubsub.lab.core.story import tell
 from reliable_pubsub.lab.core.verdict import Verdict
 from reliable_pubsub.lab.reading import read_run
@@ -57,7 +57,7 @@ LOG = "x.1"
 ALL_RULES = {f"V{number}" for number in range(1, 13)}  # what is planted has no groups
 
 
-def without_auditor(run: Run) -> Run:
+def without_auditor(run: LabRun) -> LabRun:
     """What the processes themselves tell."""
     return replace(run, lines=[line for line in run.lines if line.process != AUDITOR])
 
@@ -112,7 +112,7 @@ class TestAnArchiveAndALiveTopic:
         live = [Sighting("t", LOG, 2, 6, [seen(n) for n in range(2, 6)])]
 
         run = with_log(
-            Run(lines=[], outputs={}), archived, live, {"t": Whereabouts(LOG, 2, 6, {})}, pid=1
+            LabRun(lines=[], outputs={}), archived, live, {"t": Whereabouts(LOG, 2, 6, {})}, pid=1
         )
 
         (end,) = (line for line in run.lines if isinstance(line, FoundEnd))
@@ -124,7 +124,7 @@ class TestAnArchiveAndALiveTopic:
         live = [Sighting("t", LOG, 0, 2, [seen(0), seen(1)])]
 
         run = with_log(
-            Run(lines=[], outputs={}), archived, live, {"t": Whereabouts(LOG, 0, 2, {})}, pid=1
+            LabRun(lines=[], outputs={}), archived, live, {"t": Whereabouts(LOG, 0, 2, {})}, pid=1
         )
 
         assert broken(check(run)) == {"V3"}
@@ -134,7 +134,7 @@ class TestAnArchiveAndALiveTopic:
         live = [Sighting("t", LOG, 0, 2, [seen(0), seen(1)])]
 
         run = with_log(
-            Run(lines=[], outputs={}), archived, live, {"t": Whereabouts(LOG, 0, 2, {})}, pid=1
+            LabRun(lines=[], outputs={}), archived, live, {"t": Whereabouts(LOG, 0, 2, {})}, pid=1
         )
 
         assert check(run).holds
@@ -172,7 +172,7 @@ def test_an_audit_of_real_processes_agrees_with_the_lab_also_when_they_are_damag
     live = read_live(options, now, tasks)
     journals = read_run(tmp_path)
     assert [one.messages for one in archived] == [one.messages for one in live]
-    nothing = Run(lines=[], outputs={})
+    nothing = LabRun(lines=[], outputs={})
     for where in ({}, now):  # of the archive alone, and with the proxy
         by_checker = check(with_log(nothing, archived, live if where else [], where, pid=1))
         _, by_spark = judge_log(tasks, options, where, files)
@@ -278,6 +278,6 @@ def test_a_topic_of_which_nothing_is_left_is_warned_of_by_tasks_too(
 
 
 def test_an_auditor_begins_and_ends() -> None:
-    run = with_log(Run(lines=[], outputs={}), [], [], {}, pid=1)
+    run = with_log(LabRun(lines=[], outputs={}), [], [], {}, pid=1)
 
     assert [type(line) for line in run.lines] == [Begin, End]

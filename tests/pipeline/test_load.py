@@ -25,7 +25,7 @@ from reliable_pubsub.pipeline.loading import (
     publisher_of,
     refuse_other_cut,
 )
-from reliable_pubsub.pipeline.numbered import BATCH_RECORDS, Outcome
+from reliable_pubsub.pipeline.numbered import BATCH_RECORDS, SourceOutcome
 from reliable_pubsub.pipeline.records import (
     FORMATS,
     Columns,
@@ -34,7 +34,7 @@ from reliable_pubsub.pipeline.records import (
     places_of,
     records_of,
 )
-from reliable_pubsub.pipeline.replay_tasks import Pace, archived_batches, archived_past
+from reliable_pubsub.pipeline.replay_tasks import RateLimiter, archived_batches, archived_past
 from reliable_pubsub.pipeline.replaying import replay_client
 from tests.integration.harness import STUBBORN, Service, losing_link
 
@@ -169,11 +169,11 @@ def test_a_file_counts_under_its_path_below_the_base(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def load(service: Service) -> Callable[..., Outcome]:
+def load(service: Service) -> Callable[..., SourceOutcome]:
     """Load a text file into topic t of a running proxy."""
     service.start_proxy()
 
-    def act(path: Path, *, endpoint: str = "", retry: RetryPolicy = STUBBORN) -> Outcome:
+    def act(path: Path, *, endpoint: str = "", retry: RetryPolicy = STUBBORN) -> SourceOutcome:
         return load_file(
             LoadFile(
                 path=str(path),
@@ -198,7 +198,7 @@ def lines(path: Path, count: int) -> list[bytes]:
 
 class TestLoading:
     def test_again_puts_nothing_and_goes_on_where_a_file_has_grown(
-        self, service: Service, load: Callable[..., Outcome]
+        self, service: Service, load: Callable[..., SourceOutcome]
     ) -> None:
         path = service.directory / "a.txt"
         lines(path, 1500)
@@ -212,7 +212,7 @@ class TestLoading:
         assert service.payloads("t") == content
 
     def test_a_file_that_was_changed_is_refused(
-        self, service: Service, load: Callable[..., Outcome]
+        self, service: Service, load: Callable[..., SourceOutcome]
     ) -> None:
         path = service.directory / "a.txt"
         content = lines(path, 20)
@@ -227,7 +227,7 @@ class TestLoading:
         assert service.payloads("t") == content
 
     def test_that_failed_in_the_middle_is_made_whole_by_the_next_run(
-        self, service: Service, load: Callable[..., Outcome]
+        self, service: Service, load: Callable[..., SourceOutcome]
     ) -> None:
         path = service.directory / "a.txt"
         content = lines(path, 5 * BATCH_RECORDS)
@@ -308,7 +308,7 @@ class Clock:
 
 def test_a_pace_lets_so_many_go_in_a_second() -> None:
     clock = Clock()
-    pace = Pace(50, now_s=clock.now_s, sleep=clock.sleep)
+    pace = RateLimiter(50, now_s=clock.now_s, sleep=clock.sleep)
 
     for _ in range(11):
         pace.wait(100)
@@ -318,7 +318,9 @@ def test_a_pace_lets_so_many_go_in_a_second() -> None:
 
 def test_a_pace_gives_no_second_much_more_than_its_messages() -> None:
     clock = Clock()
-    paces = [Pace(rate, now_s=clock.now_s, sleep=clock.sleep) for rate in (0.1, 50, 10**6, None)]
+    paces = [
+        RateLimiter(rate, now_s=clock.now_s, sleep=clock.sleep) for rate in (0.1, 50, 10**6, None)
+    ]
 
     assert [pace.batch(2_000) for pace in paces] == [1, 50, 2_000, 2_000]
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from reliable_pubsub.common.core.journal import Found, FoundEnd, Seen
 from reliable_pubsub.common.core.keys import ClientKeys, KeyPair, SecureEndpoint, keys_of
 from reliable_pubsub.lab.core.checker import check
-from reliable_pubsub.lab.core.run import Run
+from reliable_pubsub.lab.core.run import LabRun
 from reliable_pubsub.lab.core.verdict import RuleVerdict, Verdict
 from reliable_pubsub.pipeline.core.evidence import Sighting, Whereabouts, extents, with_log
 from reliable_pubsub.pipeline.core.log_verdict import log_verdict
@@ -58,7 +58,7 @@ class Histories:
             self.now[topic] = Whereabouts("x.1", first, end, {})
 
     def by_the_checker(self) -> Verdict:
-        nothing = Run(lines=[], outputs={})
+        nothing = LabRun(lines=[], outputs={})
         archived, live = (
             sorted(some, key=lambda one: one.topic) for some in (self.archived, self.live)
         )

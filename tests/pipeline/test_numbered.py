@@ -11,14 +11,14 @@ from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.pipeline.numbered import (
     BATCH_BYTES,
     RECORD_BYTES,
-    Record,
+    SourceRecord,
     batches_of,
     cut_again,
     record_at,
 )
 
 records = st.builds(
-    Record,
+    SourceRecord,
     value=st.binary(max_size=3),
     key=st.none() | st.binary(max_size=1),
     headers=st.none() | st.just({"name": "value"}),
@@ -26,13 +26,13 @@ records = st.builds(
 )
 
 
-def records_in(batches: Sequence[Batch]) -> list[Record]:
+def records_in(batches: Sequence[Batch]) -> list[SourceRecord]:
     return [record_at(one, place) for one in batches for place in range(len(one.payloads))]
 
 
 @given(runs=st.lists(st.lists(records, max_size=5)), records_max=st.integers(1, 7))
 def test_records_stay_the_same_in_their_order_however_their_batches_are_cut(
-    runs: list[list[Record]], records_max: int
+    runs: list[list[SourceRecord]], records_max: int
 ) -> None:
     found = [*cut_again((one for run in runs for one in batches_of(run)), records_max)]
 
@@ -42,8 +42,8 @@ def test_records_stay_the_same_in_their_order_however_their_batches_are_cut(
 
 
 def test_a_batch_has_no_more_bytes_than_it_should_and_is_filled_up() -> None:
-    half = Record(bytes(BATCH_BYTES // 2 - RECORD_BYTES))
-    large, small = Record(bytes(2 * BATCH_BYTES)), Record(b"")
+    half = SourceRecord(bytes(BATCH_BYTES // 2 - RECORD_BYTES))
+    large, small = SourceRecord(bytes(2 * BATCH_BYTES)), SourceRecord(b"")
     run = [half, half, small, large, half, half]
     cut = [[half, half], [small], [large], [half, half]]
 
@@ -53,12 +53,16 @@ def test_a_batch_has_no_more_bytes_than_it_should_and_is_filled_up() -> None:
     assert [records_in([one]) for one in cut_again(joined(run))] == cut
 
 
-def joined(run: list[Record]) -> list[Batch]:
+def joined(run: list[SourceRecord]) -> list[Batch]:
     return [Batch([one.value for one in run])]
 
 
 def test_a_column_that_no_record_of_a_batch_uses_is_left_out() -> None:
-    run = [Record(b"a", b"key"), Record(b"b"), Record(b"c", None, {"name": "value"}, 5)]
+    run = [
+        SourceRecord(b"a", b"key"),
+        SourceRecord(b"b"),
+        SourceRecord(b"c", None, {"name": "value"}, 5),
+    ]
 
     first, second, third = cut_again(batches_of(run), 1)
 

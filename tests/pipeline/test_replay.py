@@ -27,7 +27,7 @@ from reliable_pubsub.pipeline import numbered, replay_rounds, replaying
 from reliable_pubsub.pipeline.archive_tasks import rows_of
 from reliable_pubsub.pipeline.core.planning import MessageRange
 from reliable_pubsub.pipeline.job import Access
-from reliable_pubsub.pipeline.numbered import BATCH_RECORDS, Outcome
+from reliable_pubsub.pipeline.numbered import BATCH_RECORDS, SourceOutcome
 from reliable_pubsub.pipeline.replay_rounds import TopicRounds, replay_side_by_side
 from reliable_pubsub.pipeline.replay_tasks import (
     ReplayTopic,
@@ -89,7 +89,7 @@ def test_a_task_that_is_killed_is_tried_again_and_puts_each_message_once(
         for topic in "ab"
     ]
 
-    def dies_once(one: ReplayTopic) -> Outcome:
+    def dies_once(one: ReplayTopic) -> SourceOutcome:
         context = TaskContext.get()
         assert context is not None
         first_try = context.attemptNumber() == 0
@@ -149,7 +149,7 @@ class TestRangesOfATopic:
             access=Access(service.subscriber_endpoint, service.publisher_endpoint, STUBBORN),
         )
 
-    def put(self, work: ReplayTopic, tasks: TasksHere | None = None) -> Outcome:
+    def put(self, work: ReplayTopic, tasks: TasksHere | None = None) -> SourceOutcome:
         (outcome,) = replay_side_by_side([work], tasks or TasksHere(), lambda n, topic: None)
         return outcome
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reliable_pubsub.common.core.errors import ConfigurationError, PubSubError
-from reliable_pubsub.pipeline.core.cores import PATIENCE_S, Advance, CoreWait
+from reliable_pubsub.pipeline.core.cores import PATIENCE_S, CoreWait, JobProgress
 from reliable_pubsub.pipeline.core.spark_failure import (
     SparkFailedError,
     SparkGoneError,
@@ -80,11 +80,11 @@ class TestAJobWithoutCores:
         wait = CoreWait(100.0, "spark://m:7077")
 
         said = [
-            wait.look(100.0 + PATIENCE_S - 1, Advance()),
-            wait.look(100.0 + PATIENCE_S, Advance()),
-            wait.look(100.0 + 9 * PATIENCE_S, Advance()),
-            wait.look(100.0 + 9 * PATIENCE_S, Advance(running=1)),
-            wait.look(100.0 + 9 * PATIENCE_S, Advance(running=1, done=1)),
+            wait.look(100.0 + PATIENCE_S - 1, JobProgress()),
+            wait.look(100.0 + PATIENCE_S, JobProgress()),
+            wait.look(100.0 + 9 * PATIENCE_S, JobProgress()),
+            wait.look(100.0 + 9 * PATIENCE_S, JobProgress(running=1)),
+            wait.look(100.0 + 9 * PATIENCE_S, JobProgress(running=1, done=1)),
         ]
 
         assert [text and text.split(":")[0] for text in said] == [
@@ -96,22 +96,22 @@ class TestAJobWithoutCores:
     def test_says_it_again_when_the_cores_were_taken_away(self) -> None:
         wait = CoreWait(0.0, "yarn")
 
-        assert wait.look(50.0, Advance(running=2, done=1)) is None
-        assert wait.look(50.0 + PATIENCE_S, Advance(running=0, done=1))
+        assert wait.look(50.0, JobProgress(running=2, done=1)) is None
+        assert wait.look(50.0 + PATIENCE_S, JobProgress(running=0, done=1))
 
     def test_is_not_one_whose_tasks_end_between_two_looks(self) -> None:
         wait = CoreWait(0.0, "yarn")
 
-        looks = [wait.look(n * PATIENCE_S, Advance(running=0, done=n)) for n in range(1, 9)]
+        looks = [wait.look(n * PATIENCE_S, JobProgress(running=0, done=n)) for n in range(1, 9)]
 
         assert looks == [None] * 8
 
     def test_is_not_one_that_spark_has_not_planned_yet(self) -> None:
         wait = CoreWait(0.0, "yarn")
 
-        assert wait.look(9 * PATIENCE_S, Advance(is_planned=False)) is None
-        assert wait.look(10 * PATIENCE_S - 1, Advance()) is None
-        assert wait.look(10 * PATIENCE_S, Advance())
+        assert wait.look(9 * PATIENCE_S, JobProgress(is_planned=False)) is None
+        assert wait.look(10 * PATIENCE_S - 1, JobProgress()) is None
+        assert wait.look(10 * PATIENCE_S, JobProgress())
 
     def test_is_not_a_stream_by_spark_connect_of_whose_tasks_nothing_is_heard(self) -> None:
         wait = CoreWait(0.0, "Spark Connect")
@@ -131,7 +131,7 @@ def length(text: str) -> int:
 def test_work_of_which_spark_gives_back_less_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
     session: Any = SimpleNamespace(sparkContext=SimpleNamespace(master="local"))
     monkeypatch.setattr(_ClassicJobs, "begin", lambda jobs: None)
-    monkeypatch.setattr(_ClassicJobs, "advance", lambda jobs: Advance())
+    monkeypatch.setattr(_ClassicJobs, "advance", lambda jobs: JobProgress())
     monkeypatch.setattr(_ClassicJobs, "collect", lambda jobs, attempt, count: [attempt(0)])
 
     assert SparkTasks(session).run(length, ["four"]) == [4]

@@ -30,14 +30,14 @@ from reliable_pubsub.relay.core.allowance import (
     Admission,
     Allowance,
     Growth,
-    Look,
     Tally,
+    TcpCounters,
 )
 
 NO_GROWTH, MUCH_GROWTH = 0, GROWTH_BYTES_MAX + 1
 
 
-def having(*looks: Look, now_s: float = 0.0) -> Allowance:
+def having(*looks: TcpCounters, now_s: float = 0.0) -> Allowance:
     """An allowance of connections 0, 1, 2, ..., each looked at once."""
     allowance = Allowance()
     for number, look in enumerate(looks):
@@ -46,8 +46,8 @@ def having(*looks: Look, now_s: float = 0.0) -> Allowance:
     return allowance
 
 
-def sent(size_bytes: int, *, segments: int = 0) -> Look:
-    return Look(size_bytes, 0, False, segments)
+def sent(size_bytes: int, *, segments: int = 0) -> TcpCounters:
+    return TcpCounters(size_bytes, 0, False, segments)
 
 
 def test_a_message_without_end_is_cut_at_its_bound() -> None:
@@ -69,8 +69,8 @@ def test_a_peer_whose_messages_are_taken_may_send_for_ever() -> None:
 
 def test_what_is_sent_to_a_peer_does_not_make_up_for_what_it_says() -> None:
     """Its PINGs are answered in the middle of a message too."""
-    allowance = having(Look(UNHEARD_BYTES_MAX // 2, 0, False))
-    allowance.look(0, Look(UNHEARD_BYTES_MAX + 1, MIB, False), 0.1)
+    allowance = having(TcpCounters(UNHEARD_BYTES_MAX // 2, 0, False))
+    allowance.look(0, TcpCounters(UNHEARD_BYTES_MAX + 1, MIB, False), 0.1)
 
     assert allowance.to_be_cut(NO_GROWTH, 0.1) == [0]
 
@@ -99,7 +99,9 @@ SMALL_READS = sent(READS * READ_BYTES_MIN, segments=READS)
 
 
 @pytest.mark.parametrize("worst", [EMPTY_FRAMES, SMALL_READS], ids=["frames", "reads"])
-def test_the_connections_that_may_hold_most_are_cut_when_the_process_has_grown(worst: Look) -> None:
+def test_the_connections_that_may_hold_most_are_cut_when_the_process_has_grown(
+    worst: TcpCounters,
+) -> None:
     ordinary = sent(MIB // 4)
     allowance = having(ordinary, worst, worst, ordinary)
 
@@ -153,8 +155,8 @@ def test_a_peer_that_reads_nothing_for_too_long_is_cut_and_a_slow_one_is_not() -
     allowance = having(sent(0), sent(0))
     for turn in range(4):
         now_s = turn * STALLED_S_MAX / 2
-        allowance.look(0, Look(100, 1000, True), now_s)
-        allowance.look(1, Look(100, 1000 + turn, True), now_s)
+        allowance.look(0, TcpCounters(100, 1000, True), now_s)
+        allowance.look(1, TcpCounters(100, 1000 + turn, True), now_s)
 
     assert allowance.to_be_cut(NO_GROWTH, 1.5 * STALLED_S_MAX) == []
     assert allowance.to_be_cut(NO_GROWTH, 2.0 * STALLED_S_MAX) == [0]
@@ -168,9 +170,9 @@ def test_of_many_that_read_nothing_those_that_began_first_are_cut_at_once(
 ) -> None:
     """What they hold is answers, which are not counted: when the process has grown, all go."""
     count = STALLED_CONNECTIONS_MAX + 2
-    allowance = having(*[Look(100, 100, True)] * count)
+    allowance = having(*[TcpCounters(100, 100, True)] * count)
     for number in range(count):
-        allowance.look(number, Look(100, 100, True), 0.01 * (100 - number))
+        allowance.look(number, TcpCounters(100, 100, True), 0.01 * (100 - number))
 
     cut = allowance.to_be_cut(grown_bytes, 1.0 + STALLED_S_MIN)
     assert len(cut) == count - left

@@ -22,7 +22,7 @@ from reliable_pubsub.relay.core.automaton import Effort
 from reliable_pubsub.relay.core.expression import regex
 from reliable_pubsub.relay.core.interest_link import Links, digest_of
 from reliable_pubsub.relay.core.interest_table import InterestTable
-from reliable_pubsub.relay.core.messages import Interest, InterestAck
+from reliable_pubsub.relay.core.messages import InterestAck, InterestRequest
 from reliable_pubsub.relay.core.pattern import EVERYTHING, Kinds, Pattern, aggregate, automaton_of
 
 KINDS = Kinds()
@@ -77,7 +77,7 @@ def test_of_a_set_that_costs_too_much_no_more_is_read_and_everything_is_sent() -
     table: InterestTable[bytes] = InterestTable(cap=128, kinds=KINDS)
     links = Links(table, node="n", kinds=KINDS, push_endpoint="", boot="b")
     patterns = tuple(Pattern("regex", f"{LEFT_OUT}{number}") for number in range(128))
-    said = Interest(
+    said = InterestRequest(
         client="c",
         epoch=0,
         request=1,
@@ -97,8 +97,8 @@ def test_of_a_set_that_costs_too_much_no_more_is_read_and_everything_is_sent() -
     assert automaton_of.cache_info().misses <= INTEREST_STEPS_MAX // regex(LEFT_OUT).steps + 2
 
 
-def said_by(link: bytes, *patterns: Pattern) -> Interest:
-    return Interest(
+def said_by(link: bytes, *patterns: Pattern) -> InterestRequest:
+    return InterestRequest(
         client="c",
         epoch=0,
         request=1,
@@ -109,7 +109,7 @@ def said_by(link: bytes, *patterns: Pattern) -> Interest:
     )
 
 
-def is_read(node: Links, said: Interest) -> bool:
+def is_read(node: Links, said: InterestRequest) -> bool:
     """Say a set; whether it was read, or is to be said again."""
     reply = node.take(said, 0.0)
     assert isinstance(reply, InterestAck)

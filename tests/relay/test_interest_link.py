@@ -14,7 +14,7 @@ from reliable_pubsub.common.core.message_base import Reply
 from reliable_pubsub.relay.core import interest_link
 from reliable_pubsub.relay.core.interest_link import LEASE_S, Links, Wish
 from reliable_pubsub.relay.core.interest_table import InterestTable
-from reliable_pubsub.relay.core.messages import Interest, InterestAck, Loop
+from reliable_pubsub.relay.core.messages import InterestAck, InterestRequest, Loop
 from reliable_pubsub.relay.core.pattern import EVERYTHING, Pattern
 from tests.relay.wishes import KINDS
 
@@ -286,7 +286,7 @@ class LossyLink:
 
     def __init__(self, chance: random.Random, link: bytes) -> None:
         self.chance = chance
-        self.up: list[Interest] = []
+        self.up: list[InterestRequest] = []
         self.down: list[Reply] = []
         self.wish = Wish(client="leaf", link=link)
 

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from reliable_pubsub.relay.core.interest_table import CAP, Change, InterestTable
+from reliable_pubsub.relay.core.interest_table import CAP, AggregateChange, InterestTable
 from reliable_pubsub.relay.core.pattern import EVERYTHING, Pattern, Strategy
 from tests.relay.wishes import ALL_TOPICS, KINDS, patterns, wanted_topics
 
@@ -28,7 +28,7 @@ class TestReferenceCounts:
         table = a_table("dedup")
 
         table.replace("one", [A])
-        assert table.changes() == (Change(True, A),)
+        assert table.changes() == (AggregateChange(True, A),)
         table.replace("two", [A])
         assert table.changes() == ()
 
@@ -41,7 +41,7 @@ class TestReferenceCounts:
         table.forget("one")
         assert table.changes() == ()
         table.replace("two", [])
-        assert table.changes() == (Change(False, A),)
+        assert table.changes() == (AggregateChange(False, A),)
 
 
 class TestCompensation:
@@ -50,7 +50,7 @@ class TestCompensation:
         table.replace("one", [A])
         table.replace("two", [AB])
 
-        assert table.changes() == (Change(True, A),)
+        assert table.changes() == (AggregateChange(True, A),)
 
     def test_before_a_pattern_goes_what_it_covered_is_asked_for(self) -> None:
         table = a_table()
@@ -60,7 +60,11 @@ class TestCompensation:
 
         table.forget("one")
 
-        assert table.changes() == (Change(True, AB), Change(True, AC), Change(False, A))
+        assert table.changes() == (
+            AggregateChange(True, AB),
+            AggregateChange(True, AC),
+            AggregateChange(False, A),
+        )
 
     def test_a_wider_pattern_comes_before_the_narrow_ones_go(self) -> None:
         table = a_table()
@@ -69,7 +73,7 @@ class TestCompensation:
 
         table.replace("two", [A])
 
-        assert table.changes() == (Change(True, A), Change(False, AB))
+        assert table.changes() == (AggregateChange(True, A), AggregateChange(False, AB))
 
 
 class TestTheCap:
@@ -81,7 +85,7 @@ class TestTheCap:
         assert not table.is_full("one")
         assert table.replace("one", at_cap | exact("more")) == {EVERYTHING}
         assert table.is_full("one")
-        assert table.changes() == (Change(True, EVERYTHING),)
+        assert table.changes() == (AggregateChange(True, EVERYTHING),)
 
     def test_is_left_only_well_below_it(self) -> None:
         table = a_table(cap=4)
@@ -98,7 +102,7 @@ class TestTheCap:
 
         assert (table.is_full("one"), table.is_full("two")) == (True, False)
         table.forget("one")
-        assert table.changes() == (Change(True, Pattern("exact", "1")),)
+        assert table.changes() == (AggregateChange(True, Pattern("exact", "1")),)
 
 
 class TestStrategies:
@@ -121,7 +125,7 @@ def test_kinds_that_are_not_known_are_reported() -> None:
     table.replace("one", [Pattern("sql", "x"), A])
 
     assert table.unknown_kinds == ("sql",)
-    assert table.changes() == (Change(True, EVERYTHING),)
+    assert table.changes() == (AggregateChange(True, EVERYTHING),)
 
 
 class ATableOfInterest(RuleBasedStateMachine):

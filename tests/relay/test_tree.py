@@ -14,7 +14,7 @@ from reliable_pubsub.common.core.status import (
     TopicStatus,
 )
 from reliable_pubsub.relay.core.messages import AboveStatus, BelowStatus, NodeReport
-from reliable_pubsub.relay.core.tree import BELOW_MAX, Edge, Look, Tree, tree_of
+from reliable_pubsub.relay.core.tree import BELOW_MAX, Edge, Tree, TreeSnapshot, tree_of
 from reliable_pubsub.relay.core.tree_figure import TreeFigure, page_text, svg_text
 
 PROXY, RELAY = "proxy-1", "relay-1"
@@ -89,8 +89,8 @@ def a_link(client: str, *wants: str, **facts: Any) -> BelowStatus:
 ABOVE = AboveStatus(endpoint="tcp://proxy", settled=True)
 
 
-def a_look(at_s: float, *nodes: NodeReport, status: StatusReport | None = None) -> Look:
-    return Look(at_s, {f"tcp://{one.node}": one for one in nodes}, (), status)
+def a_look(at_s: float, *nodes: NodeReport, status: StatusReport | None = None) -> TreeSnapshot:
+    return TreeSnapshot(at_s, {f"tcp://{one.node}": one for one in nodes}, (), status)
 
 
 def edges(tree: Tree) -> dict[tuple[str, str], Edge]:
@@ -177,7 +177,7 @@ class TestABox:
 
     def test_of_what_did_not_answer_does_not_say_what_it_is(self) -> None:
         relay = a_node(RELAY, above=(ABOVE,))
-        look = Look(1.0, {"tcp://relay": relay}, [ABOVE.endpoint], None)
+        look = TreeSnapshot(1.0, {"tcp://relay": relay}, [ABOVE.endpoint], None)
 
         (source,) = [box for box in tree_of(look).boxes if box.kind == "source"]
 

@@ -12,7 +12,7 @@ from reliable_pubsub.common.core.requester import Requester
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.wire import encode
 from reliable_pubsub.common.transport import Shell
-from reliable_pubsub.relay.core.messages import DIGEST_BYTES, Interest
+from reliable_pubsub.relay.core.messages import DIGEST_BYTES, InterestRequest
 from simulator.network import Network, Reply, SimulatedClock, SimulatedTransport
 from simulator.swarm import Faults
 from simulator.world import Process, World
@@ -36,7 +36,7 @@ def test_interest_of_a_link_whose_random_name_has_the_bytes_GET_is_carried_as_it
     world, proxy = World(1), Listener()
     network = Network(world, Faults(get_waits=1.0), [proxy])
     link = b"GET".ljust(16, b".")
-    interest = Interest(
+    interest = InterestRequest(
         client="s1", epoch=0, request=1, link=link, version=1, digest=bytes(DIGEST_BYTES)
     )
     frames = encode(interest)

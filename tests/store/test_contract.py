@@ -33,7 +33,7 @@ from reliable_pubsub.proxy.core.applying import apply
 from reliable_pubsub.proxy.core.broker import due
 from reliable_pubsub.proxy.core.records import Appended, Charge, Charged, Record, Trimmed
 from reliable_pubsub.proxy.core.state import BrokerSettings, Memory
-from reliable_pubsub.proxy.core.storage import LogReader, Storage
+from reliable_pubsub.proxy.core.storage import BatchReader, Storage
 from reliable_pubsub.proxy.core.stored import StoredState
 from reliable_pubsub.proxy.core.topic_log import Retention
 from reliable_pubsub.proxy.log_reader import StoreReader
@@ -66,7 +66,7 @@ from tests.postgres import needs_postgresql, shared_server
 MANY = 1 << 20
 
 
-class AStore(Storage, LogReader, Protocol):
+class AStore(Storage, BatchReader, Protocol):
     """A store under test."""
 
     def state(self) -> StoredState:

@@ -78,7 +78,7 @@ class TestATerm:
 
     @pytest.fixture(autouse=True)
     def _no_silence(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("reliable_pubsub.proxy.lease.TIMING", ServingTiming(silence_s=0.0))
+        monkeypatch.setattr("reliable_pubsub.proxy.term.TIMING", ServingTiming(silence_s=0.0))
 
     def test_that_is_over_stores_nothing(self, dsn: str) -> None:
         from reliable_pubsub.proxy.postgres_store import PostgresStore
@@ -109,13 +109,13 @@ class TestATerm:
         self, dsn: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A process that wakes up late: it has heard of no other one yet."""
-        from reliable_pubsub.proxy import lease, postgres_store
+        from reliable_pubsub.proxy import postgres_store, term
         from reliable_pubsub.proxy.postgres_connection import elapsed_s
 
         with closing(postgres_store.PostgresStore(dsn, "sync")) as store:
             store.confirm()
             late_s = elapsed_s() + 2 * TIMING.answers_s
-            monkeypatch.setattr(lease, "elapsed_s", lambda: late_s)
+            monkeypatch.setattr(term, "elapsed_s", lambda: late_s)
 
             with pytest.raises(NotServingError, match="may be over"):
                 store.confirm()
@@ -124,7 +124,7 @@ class TestATerm:
         self, dsn: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The thread that waits for it would keep the process from standing by, and from ending."""
-        from reliable_pubsub.proxy import lease, postgres_store
+        from reliable_pubsub.proxy import postgres_store, term
         from reliable_pubsub.proxy.postgres_connection import connect, elapsed_s
 
         waits = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'serving'::regclass"
@@ -132,13 +132,13 @@ class TestATerm:
             closing(postgres_store.PostgresStore(dsn, "sync")) as store,
             closing(connect(dsn)) as own,
         ):
-            store.lease.end()  # its beats would wait, too
+            store.term_keeper.end()  # its beats would wait, too
             with own.transaction(), ThreadPoolExecutor(1) as pool:
                 own.execute(b"LOCK TABLE serving IN ACCESS EXCLUSIVE MODE")
                 commit = pool.submit(store.commit, a_beginning())
                 eventually(lambda: own.execute(waits.encode()).fetchall(), "commit that waits")
                 late_s = elapsed_s() + 2 * TIMING.answers_s
-                monkeypatch.setattr(lease, "elapsed_s", lambda: late_s)
+                monkeypatch.setattr(term, "elapsed_s", lambda: late_s)
 
                 with pytest.raises(NotServingError, match="may be over"):
                     store.confirm()
@@ -150,7 +150,7 @@ class TestATerm:
         from reliable_pubsub.proxy.postgres_store import PostgresStore
 
         def is_over() -> bool:
-            store.lease.renewed(elapsed_s())  # as each commit does
+            store.term_keeper.renewed(elapsed_s())  # as each commit does
             try:
                 store.confirm()
             except NotServingError as error:
@@ -158,7 +158,7 @@ class TestATerm:
             return False
 
         with closing(PostgresStore(dsn, "sync")) as store:
-            store.lease._opened.execute(b"SET synchronous_commit = off")
+            store.term_keeper._opened.execute(b"SET synchronous_commit = off")
             eventually(is_over, "end of the term")
 
     def test_that_was_given_back_needs_no_waiting(
@@ -169,7 +169,7 @@ class TestATerm:
         monkeypatch.undo()
         PostgresStore(dsn, "sync").close()
         with closing(PostgresStore(dsn, "sync", pause=_no_wait)) as store:
-            assert store.lease.term == 2
+            assert store.term_keeper.term == 2
 
     def test_is_taken_from_a_proxy_that_was_stopped_in_the_middle_of_sending_a_commit(
         self, dsn: str
@@ -185,7 +185,7 @@ class TestATerm:
         with closing(PostgresStore(dsn, "sync")) as first, half_sent(dsn, term=1):
             impatient = f"{dsn}%20-clock_timeout%3D2000"
             with closing(PostgresStore(impatient, "sync", pause=pause)) as second:
-                assert second.lease.term == 2
+                assert second.term_keeper.term == 2
                 with pytest.raises(NotServingError):
                     first.commit(a_beginning())
                 second.commit(a_beginning())
@@ -195,9 +195,9 @@ class TestATerm:
         self, dsn: str, holder_first: bool
     ) -> None:
         """It would be, once the commit is gone, and a standby would begin to wait again."""
-        from reliable_pubsub.proxy.lease import BEAT, END_WHAT_HOLDS_THE_ROW
         from reliable_pubsub.proxy.postgres_connection import connect
         from reliable_pubsub.proxy.postgres_store import PostgresStore
+        from reliable_pubsub.proxy.term import BEAT, END_WHAT_HOLDS_THE_ROW
 
         PostgresStore(dsn, "sync").close()
         with ExitStack() as open_ones:
@@ -218,8 +218,8 @@ class TestATerm:
 @contextmanager
 def half_sent(dsn: str, *, term: int) -> Iterator[None]:
     """A session that has sent the beginning of a commit."""
-    from reliable_pubsub.proxy.lease import BEAT
     from reliable_pubsub.proxy.postgres_connection import connect
+    from reliable_pubsub.proxy.term import BEAT
 
     with closing(connect(dsn)) as opened:
         sending = opened.pgconn

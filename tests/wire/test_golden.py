@@ -25,7 +25,7 @@ from reliable_pubsub.common.core.wire import (
     encode_batch,
 )
 from reliable_pubsub.relay.core.interest_link import digest_of
-from reliable_pubsub.relay.core.messages import AnyInterestReply, Interest, Node
+from reliable_pubsub.relay.core.messages import AnyInterestReply, InterestRequest, Node
 from reliable_pubsub.relay.core.pattern import Pattern
 from reliable_pubsub.relay.core.push import decode_any_push, encode_push, shared_topic_frame
 from reliable_pubsub.relay.core.unstored import decode_offer, encode_offer
@@ -150,7 +150,7 @@ def without_text(frames: Sequence[bytes]) -> list[Any]:
     [
         (REQUESTS, AnyRequest, "verb"),
         (ANSWERS, AnyReply, "answer"),
-        (NODE_REQUESTS, Interest | Node, "verb"),
+        (NODE_REQUESTS, InterestRequest | Node, "verb"),
         (NODE_ANSWERS, AnyInterestReply, "answer"),
     ],
     ids=["requests", "answers", "requests of nodes", "answers of nodes"],

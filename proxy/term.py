@@ -14,9 +14,9 @@ from typing import Any, Final
 import psycopg
 
 from .core.server_promise import ServerPromise
-from .core.serving import TIMING, ServingRow, Silence, Term
+from .core.serving import TIMING, ServingRow, SilenceWatch, Term
 from .core.storage import NotServingError
-from .postgres_connection import Opened, as_not_serving, elapsed_s
+from .postgres_connection import OpenConnection, as_not_serving, elapsed_s
 
 SERVING_TABLE: Final = b"""
 CREATE TABLE serving (
@@ -56,7 +56,7 @@ _PROMISE: Final = (
 BEAT_AND_PROMISE: Final = BEAT + b" RETURNING " + _PROMISE
 
 
-def promise(opened: Opened) -> ServerPromise:
+def promise(opened: OpenConnection) -> ServerPromise:
     """What the server promises now."""
     row = opened.execute(b"SELECT " + _PROMISE).fetchone()
     assert row is not None
@@ -66,10 +66,10 @@ def promise(opened: Opened) -> ServerPromise:
 class Standby:
     """Polls the row until this process may serve."""
 
-    def __init__(self, opened: Opened) -> None:
+    def __init__(self, opened: OpenConnection) -> None:
         """Nothing has been seen."""
         self._opened = opened
-        self._silence = Silence(TIMING)
+        self._silence = SilenceWatch(TIMING)
         self.row = ServingRow(0, 0, "")  # as it was seen last
 
     def look(self) -> int | None:
@@ -94,10 +94,10 @@ class Standby:
         return None if taken is None else int(taken[0])
 
 
-class Lease:
+class TermKeeper:
     """Keeps a term by a thread of its own, on a connection of its own."""
 
-    def __init__(self, opened: Opened, term: Term, promised: ServerPromise) -> None:
+    def __init__(self, opened: OpenConnection, term: Term, promised: ServerPromise) -> None:
         """Begin to beat."""
         self.term = term.number
         self._term = term
@@ -105,7 +105,7 @@ class Lease:
         self._promised = promised
         self._over = ""
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
+        self._thread = threading.Thread(target=self._keep, name="term", daemon=True)
         self._thread.start()
 
     def renewed(self, sent_at_s: float) -> None:
