@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct
 
 from reliable_pubsub.common.admin_client import Admin, AdminOutcome
 from reliable_pubsub.common.asking import Asker
-from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.batch import Message, StoredBatch, messages_in
 from reliable_pubsub.common.core.dead_letter import dead_topic
 from reliable_pubsub.common.core.errors import (
     DeniedError,
@@ -31,7 +31,6 @@ from reliable_pubsub.common.core.session import refusal
 from reliable_pubsub.common.core.start import Earliest, at_offset, at_time, parse_start
 from reliable_pubsub.common.core.status import Clients, ClientsReport, ClientStatus
 from reliable_pubsub.publisher.client import Publisher
-from reliable_pubsub.subscriber.core.direct_followers import StoredBatch, messages_in
 from reliable_pubsub.subscriber.reader import LogReader
 
 from .core.actions import AskedAction

@@ -18,8 +18,10 @@ from msgspec.structs import replace
 
 from reliable_pubsub import __main__ as command
 from reliable_pubsub.common.core.answers import Busy, Conflict, Duplicate, MessageBatches, PutAck
+from reliable_pubsub.common.core.batch import StoredBatch
 from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.requests import Get, Put
+from reliable_pubsub.common.core.wire import direct_batches
 from reliable_pubsub.proxy import core as proxy_core
 from reliable_pubsub.proxy import store, stored_state
 from reliable_pubsub.proxy.core.appending import next_batch
@@ -30,7 +32,6 @@ from reliable_pubsub.proxy.core.replies import decided, echo
 from reliable_pubsub.proxy.core.schema import TABLES
 from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.subscriber.core import fetching
-from reliable_pubsub.subscriber.core.direct_followers import StoredBatch, direct_batches
 
 Rule = Callable[..., Any]  # a verb, or another function of `proxy/core`
 

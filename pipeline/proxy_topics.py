@@ -8,6 +8,7 @@ from contextlib import closing
 
 from msgspec.structs import replace
 
+from reliable_pubsub.common.core.batch import StoredBatch
 from reliable_pubsub.common.core.errors import FencedError, LostError, PubSubError, TruncatedError
 from reliable_pubsub.common.core.message_base import Start
 from reliable_pubsub.common.core.retry import Clock, RetryPolicy
@@ -15,7 +16,6 @@ from reliable_pubsub.common.core.start import at_time
 from reliable_pubsub.common.core.status import StatusReport
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.transport import SystemClock
-from reliable_pubsub.subscriber.core.direct_followers import StoredBatch
 from reliable_pubsub.subscriber.core.place import Place
 from reliable_pubsub.subscriber.external_cursor import ExternalCursor
 from reliable_pubsub.subscriber.reader import LogReader

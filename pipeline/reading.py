@@ -15,10 +15,9 @@ from typing import Protocol
 import pyarrow as pa
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.batch import fits_event_time
+from reliable_pubsub.common.core.batch import StoredBatch, fits_event_time
 from reliable_pubsub.common.core.errors import LogChangedError, LostError, TruncatedError
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX
-from reliable_pubsub.subscriber.core.direct_followers import StoredBatch
 
 from .core.columns import MessageColumns
 from .core.loss import DataLossError

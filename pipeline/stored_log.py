@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from reliable_pubsub.common.core.batch import StoredBatch
 from reliable_pubsub.common.core.errors import PubSubError
 from reliable_pubsub.common.core.limits import BODY_BYTES_MAX
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.wire import decode_batch
 from reliable_pubsub.proxy.log_reader import StoreReader
 from reliable_pubsub.proxy.stored_state import FILE_NAME, SqlConnection, open_reader, reading
-from reliable_pubsub.subscriber.core.direct_followers import StoredBatch
 from reliable_pubsub.subscriber.reader import LogReader
 
 from .core.places import is_database

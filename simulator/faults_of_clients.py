@@ -10,18 +10,17 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.answers import AnyReply, PutAck
-from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.batch import Message, messages_in
 from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.errors import InDoubtError, LostError
 from reliable_pubsub.common.core.message_base import BatchHeader, QoS
 from reliable_pubsub.common.core.pattern import Topics
 from reliable_pubsub.common.core.requests import Ack, Dead, Get, Put
-from reliable_pubsub.common.core.wire import decode_reply, decode_request, encode
+from reliable_pubsub.common.core.wire import decode_reply, decode_request, direct_batches, encode
 from reliable_pubsub.common.world import World
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
 from reliable_pubsub.subscriber.core.delivering import Delivering
-from reliable_pubsub.subscriber.core.direct_followers import direct_batches, messages_in
 from reliable_pubsub.subscriber.core.fetching import Fetching
 from reliable_pubsub.subscriber.core.inbox import Inbox
 from reliable_pubsub.subscriber.core.requests import Requests

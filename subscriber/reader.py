@@ -6,6 +6,7 @@ import secrets
 
 from reliable_pubsub.common.asking import Asker
 from reliable_pubsub.common.core import names
+from reliable_pubsub.common.core.batch import StoredBatch
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX
 from reliable_pubsub.common.core.message_base import Start
 from reliable_pubsub.common.core.requests import History
@@ -13,7 +14,6 @@ from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.settings import SUBSCRIBER_ENDPOINT
 from reliable_pubsub.common.world import REAL, World
 
-from .core.direct_followers import StoredBatch
 from .core.reading import start_of_reading, stored_batches
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Protocol, TypeVar
 from msgspec import Meta, Struct
 
 from .limits import BATCH_MESSAGES_MAX, PAYLOAD_BYTES_MAX, REPLY_BATCHES_MAX
+from .message_base import BatchHeader
 from .names import message_id
 from .payload import decoded
 
@@ -169,34 +170,53 @@ def whole_batches(
 crc32: Callable[[bytes | memoryview], int] = zlib.crc32  # of a body; IEEE 802.3
 
 
-def messages_of(
-    batch: Batch,
-    *,
-    topic: str,
-    base: int | None,
-    publisher: str,
-    first_sequence: int,
-    timestamp_ns: int,
-    qos: int,
-    skip: int = 0,
-) -> list[Message]:
-    """Return the messages of a batch in order, without the first `skip`.
+class StoredBatch(Struct, frozen=True):
+    """A decoded batch with its header, without its first `skip` messages."""
 
-    Args:
-        base: offset of the first message; None: they are not stored (QoS 0).
-    """
-    columns = (batch.keys, batch.headers, batch.event_times_ns)
-    return list(
-        map(
-            Message,
-            repeat(topic),
-            repeat(NO_OFFSET) if base is None else numbers_from(base + skip),
-            repeat(publisher),
-            numbers_from(first_sequence + skip),
-            repeat(timestamp_ns),
-            islice(batch.payloads, skip, None),
-            *(repeat(None) if one is None else islice(one, skip, None) for one in columns),
-            repeat(1),
-            repeat(qos),
+    header: BatchHeader
+    columns: Batch
+    skip: int = 0  # messages at its beginning that are below what was asked for
+
+    @property
+    def offset(self) -> int:
+        """The offset of the first message after the skipped ones."""
+        return self.header.base + self.skip
+
+    @property
+    def end(self) -> int:
+        """The offset after its last message."""
+        return self.header.base + self.header.count
+
+    @property
+    def count(self) -> int:
+        """The number of messages without the skipped ones."""
+        return self.header.count - self.skip
+
+    def messages(self, topic: str, *, qos: int = 2, is_stored: bool = True) -> list[Message]:
+        """Its messages in order, without the skipped ones.
+
+        Args:
+            qos: of the subscription; a message has the lower of it and its publisher's.
+            is_stored: else they have no offset (QoS 0).
+        """
+        header, batch, skip = self.header, self.columns, self.skip
+        columns = (batch.keys, batch.headers, batch.event_times_ns)
+        return list(
+            map(
+                Message,
+                repeat(topic),
+                numbers_from(header.base + skip) if is_stored else repeat(NO_OFFSET),
+                repeat(header.publisher),
+                numbers_from(header.first_sequence + skip),
+                repeat(header.timestamp_ns),
+                islice(batch.payloads, skip, None),
+                *(repeat(None) if one is None else islice(one, skip, None) for one in columns),
+                repeat(1),
+                repeat(min(header.qos, qos)),
+            )
         )
-    )
+
+
+def messages_in(topic: str, batches: Iterable[StoredBatch]) -> list[Message]:
+    """The messages of batches, one by one."""
+    return [message for batch in batches for message in batch.messages(topic)]

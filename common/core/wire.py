@@ -15,11 +15,18 @@ from typing import Final
 import msgspec
 
 from .answers import AnyReply, MessageBatches
-from .batch import EVENT_TIME_NS_MAX, EVENT_TIME_NS_MIN, Batch, crc32, fits_event_time
+from .batch import (
+    EVENT_TIME_NS_MAX,
+    EVENT_TIME_NS_MIN,
+    Batch,
+    StoredBatch,
+    crc32,
+    fits_event_time,
+)
 from .errors import MalformedError, TooLargeError, UsageError
 from .group_messages import Settle, Take, Taken
 from .limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX, FRAMES_MAX, HEADER_BYTES_MAX
-from .message_base import Reply, Request
+from .message_base import BatchHeader, Reply, Request
 from .names import topic_fits
 from .pattern_messages import Fetch, Fetched, Match
 from .requests import AnyRequest, Dead, Hello, History, Put, Sub
@@ -104,10 +111,7 @@ def decode_reply(frames: Sequence[bytes]) -> tuple[AnyReply, bytes]:
     Raises:
         MalformedError: says which rule the frames break.
     """
-    if len(frames) == 2 and frames[0] == PROTOCOL and len(frames[1]) <= HEADER_BYTES_MAX:
-        header, body = frames[1], None
-    else:
-        header, body = _split(frames)
+    header, body = _split(frames)
     try:
         reply = reply_decoder().decode(header)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -229,3 +233,35 @@ def decode_batch(body: bytes | memoryview, count: int) -> Batch:
         if column is not None and len(column) != count:
             raise MalformedError(f"batch has a column of {len(column)}, its header says {count}")
     return batch
+
+
+def direct_batches(
+    topic: str, cursor: int, batches: Sequence[BatchHeader], body: bytes
+) -> list[StoredBatch]:
+    """Decode the batches that follow a cursor directly; older ones are dropped (rule R8).
+
+    Raises:
+        MalformedError: there is a gap before or between the batches, or a body is not what its
+            publisher encoded. Nothing was taken.
+    """
+    found: list[StoredBatch] = []
+    expected = cursor
+    place = 0
+    view = memoryview(body)
+    for header in batches:
+        part = view[place : place + header.body_bytes]
+        place += header.body_bytes
+        if header.base + header.count <= expected:
+            continue
+        if header.base > expected:
+            raise MalformedError(
+                f"topic {topic!r}: expected offset {expected}, the proxy sent {header.base}"
+            )
+        if crc32(part) != header.crc:
+            raise MalformedError(
+                f"topic {topic!r}: the batch at offset {header.base} does not have its CRC-32"
+            )
+        columns = decode_batch(part, header.count)
+        found.append(StoredBatch(header, columns, expected - header.base))
+        expected = header.base + header.count
+    return found

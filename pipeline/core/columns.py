@@ -9,10 +9,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reliable_pubsub.common.core.batch import Batch
+from reliable_pubsub.common.core.batch import Batch, StoredBatch
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, MIB
 from reliable_pubsub.common.core.message_base import BatchHeader
-from reliable_pubsub.subscriber.core.direct_followers import StoredBatch
 
 ROWS_MAX: Final = 10_000  # of a record batch
 BYTES_MAX: Final = 4 * MIB  # of its payloads; a record batch may pass it by one stored batch

@@ -8,7 +8,7 @@ so the proxy makes the letter; it also makes that of a message that was delivere
 from __future__ import annotations
 
 from reliable_pubsub.common.core.answers import DeadAck, Stale
-from reliable_pubsub.common.core.batch import Message, crc32, messages_of
+from reliable_pubsub.common.core.batch import Message, StoredBatch, crc32
 from reliable_pubsub.common.core.dead_letter import dead_letter, dead_topic
 from reliable_pubsub.common.core.errors import MalformedError, UsageError
 from reliable_pubsub.common.core.group_messages import Settle, Take
@@ -163,15 +163,8 @@ def message_at(state: State, log: TopicLog, offset: int) -> Message:
     """A stored message; of a batch that cannot be decoded, without its content."""
     batch = next(iter(state.reader.read(log.topic_id, offset, messages_max=1, bytes_max=1)))
     try:
-        return messages_of(
-            decode_batch(batch.body, batch.count),
-            topic=log.topic,
-            base=batch.base,
-            publisher=batch.publisher,
-            first_sequence=batch.first_sequence,
-            timestamp_ns=batch.timestamp_ns,
-            qos=batch.qos,
-        )[offset - batch.base]
+        columns = decode_batch(batch.body, batch.count)
+        return StoredBatch(batch.header, columns, offset - batch.base).messages(log.topic)[0]
     except (MalformedError, UsageError):
         sequence = batch.first_sequence + offset - batch.base
         return Message(log.topic, offset, batch.publisher, sequence, batch.timestamp_ns, b"")

@@ -15,8 +15,8 @@ from reliable_pubsub.common.core.errors import LostError, MalformedError
 from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.qos0_messages import Ring
 from reliable_pubsub.common.core.requests import Get
+from reliable_pubsub.common.core.wire import direct_batches
 
-from .direct_followers import direct_batches
 from .pushing import Pushing
 from .requests import Requests
 from .session import SubscriberSession

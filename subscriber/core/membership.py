@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.answers import SubAck
-from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.batch import Message, StoredBatch
 from reliable_pubsub.common.core.errors import (
     LeaseLostError,
     MalformedError,
@@ -26,7 +26,6 @@ from reliable_pubsub.common.core.limits import GROUP_OUTCOMES_MAX
 from reliable_pubsub.common.core.message_base import GroupTerms, Start
 from reliable_pubsub.common.core.wire import decode_batch
 
-from .direct_followers import StoredBatch
 from .pace import Pace
 from .subscription import Running
 
@@ -269,7 +268,7 @@ def granted_messages(topic: str, reply: Taken, body: bytes) -> list[Message]:
     for one in reply.batches:
         part = view[begin : begin + one.body_bytes]
         begin += one.body_bytes
-        stored += StoredBatch(one, decode_batch(part, one.count), 0).messages(topic)
+        stored += StoredBatch(one, decode_batch(part, one.count)).messages(topic)
     if len(reply.grants) == 1 and reply.grants[0].delivery == 1:
         first, count = reply.grants[0].first, reply.grants[0].count
         skip = first - stored[0].offset if stored else 0

@@ -13,13 +13,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.batch import Message, StoredBatch
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.limits import MIB
 from reliable_pubsub.common.core.message_base import BatchHeader
+from reliable_pubsub.common.core.wire import direct_batches
 from reliable_pubsub.relay.core.push import UnstoredFrames
-
-from .direct_followers import StoredBatch, direct_batches
 
 QUEUE_BYTES_MAX: Final = 4 * MIB  # of bodies; further ones stay in the ring until it is full
 

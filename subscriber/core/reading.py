@@ -11,7 +11,7 @@ from reliable_pubsub.common.core.answers import (
     MessageBatches,
     NoMessagesYet,
 )
-from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.batch import Message, StoredBatch, messages_in
 from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.errors import (
     LogChangedError,
@@ -23,8 +23,7 @@ from reliable_pubsub.common.core.message_base import Start
 from reliable_pubsub.common.core.requests import History
 from reliable_pubsub.common.core.session import ClientSession, refusal
 from reliable_pubsub.common.core.start import Position, in_words, newest, start_of
-
-from .direct_followers import StoredBatch, direct_batches, messages_in
+from reliable_pubsub.common.core.wire import direct_batches
 
 
 class Reading(Struct, frozen=True):

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.answers import SubAck
-from reliable_pubsub.common.core.batch import Message, crc32
+from reliable_pubsub.common.core.batch import Message, crc32, messages_in
 from reliable_pubsub.common.core.conversation import Save
 from reliable_pubsub.common.core.errors import LogChangedError, MalformedError
 from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.plan_mark import PlanMark, mark_of
-from reliable_pubsub.subscriber.core.direct_followers import direct_batches, messages_in
+from reliable_pubsub.common.core.wire import direct_batches
 from reliable_pubsub.subscriber.core.inbox import Inbox
 from reliable_pubsub.subscriber.core.place import Place, repositioned
 from reliable_pubsub.subscriber.core.subscription import TopicSubscription

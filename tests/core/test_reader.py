@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from reliable_pubsub.common.core.batch import messages_in
 from reliable_pubsub.common.core.errors import (
     FencedError,
     LogChangedError,
@@ -19,7 +20,6 @@ from reliable_pubsub.common.core.start import LastReceived, Now
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.topic_log import Retention
-from reliable_pubsub.subscriber.core.direct_followers import messages_in
 from reliable_pubsub.subscriber.core.place import Place
 from reliable_pubsub.subscriber.external_cursor import ExternalCursor
 from reliable_pubsub.subscriber.reader import LogReader

@@ -8,10 +8,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reliable_pubsub.common.core.batch import Batch, Message, messages_of
+from reliable_pubsub.common.core.batch import Batch, Message, StoredBatch
 from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.pipeline.core.columns import ARCHIVE_SCHEMA, MessageColumns
-from reliable_pubsub.subscriber.core.direct_followers import StoredBatch
 
 AT_NS = 1_700_000_000_123_456_789
 
@@ -78,19 +77,9 @@ def test_each_message_has_its_own_values_in_the_columns_that_are_wanted(
     expected = []
     for batch in batches:
         columns.add(batch, end=end)
-        header = batch.header
         expected += [
             {name: row_of(one)[name] for name in names}
-            for one in messages_of(
-                batch.columns,
-                topic="t",
-                base=header.base,
-                publisher=header.publisher,
-                first_sequence=header.first_sequence,
-                timestamp_ns=header.timestamp_ns,
-                qos=header.qos,
-                skip=batch.skip,
-            )
+            for one in batch.messages("t")
             if one.offset < end
         ]
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from reliable_pubsub.common.core.batch import StoredBatch
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.wire import decode_batch
@@ -25,7 +26,6 @@ from reliable_pubsub.proxy.postgres_connection import connect_to_read
 from reliable_pubsub.proxy.postgres_store import PostgresStore
 from reliable_pubsub.proxy.store import Store
 from reliable_pubsub.proxy.stored_state import open_reader
-from reliable_pubsub.subscriber.core.direct_followers import StoredBatch
 from tests.fakes import LOG, NOW_NS, a_beginning, an_append
 from tests.integration.harness import NOWHERE, Service
 from tests.postgres import needs_postgresql, shared_server
