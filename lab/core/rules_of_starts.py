@@ -95,7 +95,7 @@ class _Asked:
         highest = _highest(self.index, self.stream, self.before)
         return self.before.confirmed <= self.start <= highest
 
-    def _left_by_operator(self, before: Subscription) -> int | None:
+    def _left_by_operator(self, before: SubscriptionSpan) -> int | None:
         """Where an operator left the subscription that ended since; None: its own place counts."""
         if self.subscription.replay or self.subscription.brought:
             return None
