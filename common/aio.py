@@ -14,7 +14,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, assert_
 
 from .core.arguments import checked
 from .core.client_state import ClientState
-from .core.conversation import Conversation, Effect, Exchange, Listen, Reopen, Save, Sleep
+from .core.conversation import Conversation, Exchange, Listen, Reopen, Save, ShellEffect, Sleep
 from .core.errors import PubSubError, UsageError
 from .core.retry import Transport
 from .gate import Lives
@@ -42,7 +42,7 @@ class AioShell:
         Raises:
             PubSubError: what the conversation raises.
         """
-        step: Callable[[Any], Effect] = conversation.send
+        step: Callable[[Any], ShellEffect] = conversation.send
         value: object = None
         while True:
             try:

@@ -25,7 +25,7 @@ from .core.errors import PubSubError, StorageFailedError
 from .core.key_tables import help_text, key_rows
 from .core.keys import ClientKeys, SecureEndpoint, ServerKeys
 from .core.names import client_id
-from .core.resolving import Resolved, typed, unknown_variables
+from .core.resolving import Resolved, typed_settings, unknown_variables
 from .core.retry import Silence
 from .core.settings import BY_NAME, Settings
 from .core.wording import did_you_mean
@@ -225,7 +225,7 @@ def settings_from(
         component: names the directory whose `settings.json` counts: `$RELIABLE_PUBSUB_DIR/<it>`.
         file: settings of a YAML file given by name; they win over `settings.json`.
     """
-    return typed(resolve_all(component, command_line, file))
+    return typed_settings(resolve_all(component, command_line, file))
 
 
 def from_option(flag: str, value: str | None) -> Resolved | None:
@@ -240,7 +240,7 @@ def resolve_all(
     for warning in unknown_variables(os.environ):
         complain(f"warning: {warning}")
     resolved = resolve_here(component, command_line, file)
-    use_log_format(typed(resolved).log_format)
+    use_log_format(typed_settings(resolved).log_format)
     return resolved
 
 

@@ -15,7 +15,7 @@ RESTORE_A_COPY: Final = (
 _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
-def error_of(
+def damaged_error(
     error: sqlite3.Error | UnicodeDecodeError, text: str, *, remedy: str = "restore a copy"
 ) -> DamagedError:
     """Translate an SQLite error; undecodable text counts as damage.

@@ -22,7 +22,7 @@ from .core.client_state import MARKS_MAX, ClientState, Marks, MemoryState
 from .core.errors import DamagedError, StorageFailedError
 from .core.message_base import Role
 from .core.names import client_id
-from .damage import error_of
+from .damage import damaged_error
 from .lock import FileLock, make_directory
 from .system import FULL_SYNC_PRAGMAS, fill_file, sync_directory, system_errors
 
@@ -84,7 +84,7 @@ class StateFile:
             raise
 
     def _unreadable(self, error: sqlite3.Error) -> DamagedError:
-        return error_of(
+        return damaged_error(
             error,
             f"{self.path}, the client's state, cannot be opened: {error} (without it the client "
             "would start over: its step file from the first step, and put messages a second time)",

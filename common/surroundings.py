@@ -15,9 +15,15 @@ from msgspec import Struct
 
 from .core.endpoint import check_endpoint
 from .core.errors import ConfigurationError
-from .core.keys import SecureEndpoint, keys_of
+from .core.keys import SecureEndpoint, keys_of_endpoint
 from .core.message_base import Role
-from .core.resolving import Resolved, parse_settings_json, resolve, typed, unknown_variables
+from .core.resolving import (
+    Resolved,
+    parse_settings_json,
+    resolve,
+    typed_settings,
+    unknown_variables,
+)
 from .core.retry import RetryPolicy
 from .core.settings import DIRECTORY_VARIABLE, Settings
 from .key_files import client_keys
@@ -80,7 +86,7 @@ def client_here(
             plaintext is not allowed.
     """
     if not looks:
-        settings = typed(resolve({}, None, {}))
+        settings = typed_settings(resolve({}, None, {}))
         where: str = endpoint or getattr(
             settings, f"{role}_endpoint"
         )  # unless a transport was passed
@@ -89,10 +95,10 @@ def client_here(
     for warning in unknown_variables(os.environ):
         log.warning(warning, extra={"client": client})
     found = resolve_here(client, {"push_via": push_via})
-    settings = typed(found)
+    settings = typed_settings(found)
     if endpoint is None:
         endpoint = str(found[f"{role}_endpoint"].value)
-    keys = keys_of(endpoint) or client_keys(settings)
+    keys = keys_of_endpoint(endpoint) or client_keys(settings)
     if keys is not None:
         endpoint = SecureEndpoint(endpoint, keys)
     data = push_via or settings.push_via

@@ -13,10 +13,10 @@ from typing import Any, Final, TypeVar, assert_never
 import zmq
 
 from .core.client_state import ClientState, MemoryState
-from .core.conversation import Conversation, Effect, Exchange, Listen, Reopen, Save, Sleep
+from .core.conversation import Conversation, Exchange, Listen, Reopen, Save, ShellEffect, Sleep
 from .core.endpoint import endpoints_of
 from .core.errors import InDoubtError, PubSubError
-from .core.keys import SecureEndpoint, keys_of
+from .core.keys import SecureEndpoint, keys_of_endpoint
 from .core.limits import FRAME_BYTES_MAX
 from .core.retry import Clock, Transport
 
@@ -86,7 +86,7 @@ def sender_of(socket: zmq.Socket[bytes]) -> Callable[[bytes, int], object]:
 
 def use_keys_of(endpoint: str, socket: zmq.Socket[bytes]) -> None:
     """Encrypt the connections of a socket that is to be connected to an endpoint with keys."""
-    if (keys := keys_of(endpoint)) is None:
+    if (keys := keys_of_endpoint(endpoint)) is None:
         return
     socket.setsockopt(zmq.CURVE_SERVERKEY, keys.server.encode())
     socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.own.public.encode())
@@ -109,7 +109,7 @@ class ReqTransport:
         Args:
             endpoint: or several of one service (`endpoints_of`); after silence the next is tried.
         """
-        keys = keys_of(endpoint)
+        keys = keys_of_endpoint(endpoint)
         several = endpoints_of(endpoint)
         self._endpoints = (
             several if keys is None else [SecureEndpoint(one, keys) for one in several]
@@ -277,7 +277,7 @@ class Shell:
         Raises:
             PubSubError: what the conversation raises.
         """
-        send: Callable[[Any], Effect] = conversation.send
+        send: Callable[[Any], ShellEffect] = conversation.send
         transport, step = self._transport, send
         value: object = None
         try:

@@ -27,10 +27,10 @@ from reliable_pubsub.common.core.errors import (
 from reliable_pubsub.common.core.limits import TOPIC_BYTES_MAX
 
 from .access import ConsoleClients
-from .core.actions import AskedAction, as_seen, in_words
+from .core.actions import AskedAction, action_in_words, as_seen
 from .core.board import Board, Order
 from .core.content import parse_bytes, row_of, view_of
-from .core.keys import key_rows
+from .core.keys import quota_rows
 from .core.story import story_of
 from .watch import Watch, WatchedBoard, as_the_page_says
 
@@ -143,7 +143,7 @@ class Console:
 
     def _clients(self, request: Request) -> object:
         rows, following = self._access.clients(request.query_params.get("after", ""))
-        return {"rows": rows, "next": following, "keys": key_rows(self._board().status)}
+        return {"rows": rows, "next": following, "keys": quota_rows(self._board().status)}
 
     # Messages.
 
@@ -192,7 +192,7 @@ class Console:
     def _act(self, _request: Request, body: _Act) -> object:
         outcome = self._access.act(body.asked, look=body.look)
         return {
-            "words": in_words(body.asked, outcome),
+            "words": action_in_words(body.asked, outcome),
             "asked": as_seen(body.asked, outcome),
             "already": outcome.already,
             "number": outcome.number,

@@ -17,7 +17,7 @@ from reliable_pubsub.common.core.errors import ConfigurationError
 
 from .core.checker import check
 from .core.run import LabRun
-from .core.story import messages_called, story_of, tell
+from .core.story import first_story, messages_called, tell
 from .reading import BytesRead, journal_files, read_run, without_collection
 from .report import report_option, write_report
 from .verdict_text import show_story, show_verdict
@@ -62,7 +62,7 @@ def check_command(folder: Path, as_json: bool, report: Path | None) -> None:
             fields = msgspec.to_builtins(verdict)
             click.echo(msgspec.json.encode({"holds": verdict.holds, "torn": run.torn, **fields}))
         else:
-            show_verdict(Console(), verdict, story_of(run, verdict), folder, run.torn)
+            show_verdict(Console(), verdict, first_story(run, verdict), folder, run.torn)
         if report is not None:
             write_report(report, run, verdict, title=folder.resolve().name)
     if not verdict.holds:

@@ -23,7 +23,7 @@ from reliable_pubsub.common.signals import stop_on_signals
 from .conformance_run import Candidate, Judged, run_case
 from .core.conformance import CASES, MESSAGES, MESSAGES_MAX, MESSAGES_MIN, ROLES, Case, chosen
 from .core.conformance_verdict import Breach, Judgement, exit_code, told
-from .core.story import story_of
+from .core.story import first_story
 from .text_table import text_table, wide_console
 from .verdict_text import show_story
 
@@ -166,7 +166,7 @@ def _explain(console: Console, one: CaseReport, judged: Judged) -> None:
     for line in told(judged.result):
         say(f"  {line}", "red" if one.broken else "")
     if judged.run is not None and judged.verdict is not None:
-        story = story_of(judged.run, judged.verdict)
+        story = first_story(judged.run, judged.verdict)
         if story is not None:
             show_story(console, story)
     say(f"  files:  {one.directory}")

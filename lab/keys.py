@@ -76,7 +76,7 @@ one. A duration is a number of seconds, or text such as `0.5s` or `300ms`.
 """
 
 
-def page() -> str:
+def keys_page() -> str:
     """docs/keys.md."""
     parts = [_HEAD]
     for title, tables in _TABLES.items():
@@ -96,7 +96,7 @@ def schema_text(name: str) -> str:
 def generated() -> dict[str, str]:
     """Every generated file, by its path in the repository."""
     schemas = {f"configs/schema/{name}.json": schema_text(name) for name in SCHEMAS}
-    return {PAGE: page(), **schemas}
+    return {PAGE: keys_page(), **schemas}
 
 
 @click.command(context_settings=CONTEXT_SETTINGS)

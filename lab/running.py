@@ -24,7 +24,7 @@ from .auditor import audit
 from .catalogue import about, complete, load_scenario, scenario_path
 from .core.checker import check
 from .core.scenario import Scenario
-from .core.story import story_of
+from .core.story import first_story
 from .director import Director
 from .live import LiveStory, live, picture
 from .processes import BACKUPS, FOLDERS, Processes
@@ -41,7 +41,7 @@ NOT_AS_EXPECTED: Final = 6
 INTERRUPTED: Final = 130
 
 
-def emptied(directory: Path, scenario_file: Path) -> Path:
+def run_directory(directory: Path, scenario_file: Path) -> Path:
     """The run directory, with nothing in it but a copy of the scenario.
 
     Raises:
@@ -193,7 +193,7 @@ def main(
         if seed is not None:
             wanted = replace(wanted, seed=seed)
         console = wide_console(100)
-        where = emptied(directory or RUNS / path.stem, path)
+        where = run_directory(directory or RUNS / path.stem, path)
         wrong: list[str] | None = None
         with stop_on_signals("stopped: every process of the scenario has been ended", exit_code=0):
             wrong = perform(wanted, where, console, quiet=quiet)
@@ -201,7 +201,7 @@ def main(
             sys.exit(INTERRUPTED)
         found = read_run(where)
         verdict = check(found)
-        show_verdict(console, verdict, story_of(found, verdict), where, found.torn)
+        show_verdict(console, verdict, first_story(found, verdict), where, found.torn)
         broken = [rule.rule for rule in verdict.rules if not rule.holds]
         for line in outcome(wanted.expect.violated, broken, wrong):
             console.print(line, style="" if line.startswith("As") else "bold red")

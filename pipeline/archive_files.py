@@ -224,7 +224,7 @@ def open_file(address: str) -> Iterator[Any]:
         ) from error
 
 
-def digest_of(address: str) -> tuple[str, int]:
+def digest_and_size(address: str) -> tuple[str, int]:
     """SHA-256 of a file, and how many bytes it has. Raises as `open_file`."""
     digest = sha256()
     with open_file(address) as file:

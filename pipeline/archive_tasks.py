@@ -18,7 +18,7 @@ from msgspec import Struct
 from reliable_pubsub.common.core.errors import DamagedError
 from reliable_pubsub.common.core.retry import RetryPolicy
 
-from .archive_files import ArchivePlace, digest_of, open_file, place_of
+from .archive_files import ArchivePlace, digest_and_size, open_file, place_of
 from .core.columns import ARCHIVE_SCHEMA, ROWS_MAX, TABLE_SCHEMA
 from .core.manifest import SUFFIX, Manifest, folder_name
 from .core.planning import MessageRange
@@ -157,7 +157,7 @@ def check_file(manifest: Manifest, path: str) -> None:
     Raises:
         DamagedError: it is another one, or cannot be read.
     """
-    digest, count = digest_of(path)
+    digest, count = digest_and_size(path)
     if count != manifest.bytes or manifest.sha256 not in (digest, ""):
         raise DamagedError(
             f"{path}: has {count:,} bytes and SHA-256 {digest[:16]}..., the table says "

@@ -25,7 +25,7 @@ from reliable_pubsub.common.progress import progress_bar
 from reliable_pubsub.lab.__main__ import EXIT_CODES, VIOLATED
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.run import LabRun
-from reliable_pubsub.lab.core.story import Story, story_of
+from reliable_pubsub.lab.core.story import Story, first_story
 from reliable_pubsub.lab.core.verdict import Verdict
 from reliable_pubsub.lab.reading import read_run, without_collection
 from reliable_pubsub.lab.report import report_option, write_report
@@ -51,9 +51,9 @@ from .job import (
     topics_wanted,
 )
 from .journal_audit import journal_work, judge_journals, survey
-from .log_rules import archived_rows, live_rows, look_at
+from .log_rules import archived_messages, live_rows, look_at
 from .proxy_topics import status_of
-from .tasks import SparkTasks, Tasks, unheard
+from .tasks import SparkTasks, Tasks, unshown
 
 W = TypeVar("W")
 OnSighting = Callable[[Sighting], None]
@@ -96,14 +96,14 @@ def read_live(
     options: SourceOptions,
     now: dict[str, Whereabouts],
     tasks: Tasks,
-    on_sighting: OnSighting = unheard,
+    on_sighting: OnSighting = unshown,
 ) -> list[Sighting]:
     """Read the topics of a proxy from where they begin to where they ended when it was asked."""
     return _by_and_by(tasks, sight_range, live_ranges(options, now), on_sighting)
 
 
 def read_archive(
-    files: Sequence[ArchivedFile], tasks: Tasks, on_sighting: OnSighting = unheard
+    files: Sequence[ArchivedFile], tasks: Tasks, on_sighting: OnSighting = unshown
 ) -> list[Sighting]:
     """Read files of an archive, every one held against the table."""
     return _by_and_by(tasks, sight_file, files, on_sighting)
@@ -133,7 +133,7 @@ def judge_log(
     files = [by_manifest[one] for one in manifests]
     refuse_unsealed(manifests)
     tasks.run(seal_holds, files)
-    frames = [archived_rows(tasks.spark, files)] if files else []
+    frames = [archived_messages(tasks.spark, files)] if files else []
     frames += [live_rows(tasks.spark, options, now)] if now else []
     known = extents(manifests, now)
     sights, faults = look_at(tasks, reduce(DataFrame.union, frames), known) if frames else ([], [])
@@ -352,7 +352,7 @@ def _judged_here(run: LabRun) -> Audited:
 
 
 def _of(run: LabRun, verdict: Verdict) -> Audited:
-    return Audited(verdict=verdict, story=story_of(run, verdict), torn=run.torn, run=run)
+    return Audited(verdict=verdict, story=first_story(run, verdict), torn=run.torn, run=run)
 
 
 def _about(live: bool, archive: str | None, journal: Path | None) -> str:

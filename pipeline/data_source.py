@@ -32,7 +32,7 @@ from pyspark.sql.types import StructType
 
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.keys import SecureEndpoint
-from reliable_pubsub.common.core.resolving import typed
+from reliable_pubsub.common.core.resolving import typed_settings
 from reliable_pubsub.common.core.settings import PUBLISHER_ENDPOINT, SUBSCRIBER_ENDPOINT
 from reliable_pubsub.common.key_files import client_keys
 from reliable_pubsub.common.surroundings import resolve_here
@@ -45,7 +45,7 @@ from .core.planning import MessageRange
 from .core.sink_options import SinkOptions, check_columns, parse_sink_options
 from .core.tables import TABLES, Row, delivery_rows, status_rows
 from .proxy_topics import ProxyTopics, status_of
-from .reach import EndpointCheck, look, machine
+from .reach import EndpointCheck, check_endpoint, machine
 from .reading import arrow_batches, leave_out_of_collections
 from .sink import BatchSink, StreamSink
 from .stored_log import nearest_log
@@ -132,7 +132,7 @@ def _with_keys(options: Mapping[str, str], usual: str) -> Mapping[str, str]:
     Raises:
         ConfigurationError: a setting or a key is wrong.
     """
-    keys = client_keys(typed(resolve_here("pipeline", {})))
+    keys = client_keys(typed_settings(resolve_here("pipeline", {})))
     if keys is None:
         return dict(options)
     given = {"endpoint": usual} | {
@@ -207,7 +207,7 @@ class _Messages:
                 fail_on_data_loss=options.fail_on_data_loss,
             )
             return
-        look(EndpointCheck(options.endpoint, partition.planned_on))
+        check_endpoint(EndpointCheck(options.endpoint, partition.planned_on))
         with nearest_log(options.endpoint, options.retry, options.store) as reader:
             yield from arrow_batches(
                 partition.wanted,
@@ -286,7 +286,7 @@ class TableReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Row]:
         """In the task: the rows."""
         if self._options.table != "deliveries":
-            look(EndpointCheck(self._options.endpoint, partition.value))
+            check_endpoint(EndpointCheck(self._options.endpoint, partition.value))
         names = list(TABLES[self._options.table])
         places = [names.index(name) for name in self._names]
         for row in self._rows():

@@ -42,7 +42,7 @@ from reliable_pubsub.common.yaml_file import load_yaml
 from .core.options import SourceOptions, parse_options
 from .core.places import check_archive, check_local, is_in_objects
 from .core.spark_failure import SparkGoneError, first_line
-from .reach import look, looks
+from .reach import check_endpoint, looks
 from .sessions import is_connect, open_session, start_java
 from .tasks import GONE, SparkTasks, raise_known
 
@@ -321,7 +321,7 @@ def spark_tasks(name: str, wish: SparkWish, *endpoints: str) -> Iterator[SparkTa
             tasks = SparkTasks(spark)
             wanted = looks(endpoints)
             if wanted and tasks.elsewhere:
-                tasks.run(look, wanted * tasks.round_size())
+                tasks.run(check_endpoint, wanted * tasks.round_size())
             yield tasks
         finally:
             ignore_signals()  # the work is over, one way or the other

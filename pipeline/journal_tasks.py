@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from reliable_pubsub.common.core.journal import AnyLine
 from reliable_pubsub.lab.core.checker import check
-from reliable_pubsub.lab.core.parts import Sketch, says_which_run, topic_of
+from reliable_pubsub.lab.core.parts import Sketch, says_which_run, topic_of_line
 from reliable_pubsub.lab.core.run import LabRun, OutputLine
-from reliable_pubsub.lab.core.story import Story, story_of
+from reliable_pubsub.lab.core.story import Story, first_story
 from reliable_pubsub.lab.core.verdict import Verdict
 from reliable_pubsub.lab.reading import Files, read_file, without_collection
 
@@ -73,7 +73,7 @@ def survey_file(work: AuditedFile) -> SeenFile:
             shared.append((number, line))
         elif says_which_run(line):
             telling.append((number, line))
-    telling += [(number, line) for number, line in last.values() if topic_of(line)]
+    telling += [(number, line) for number, line in last.values() if topic_of_line(line)]
     sketch.take_output(work.name, written)
     return SeenFile(sketch=sketch, shared=shared, telling=telling, files=files)
 
@@ -168,7 +168,7 @@ def _judged(cut: Cut, batches: Iterator[pa.RecordBatch]) -> bytes:
         run = cut.run(part, evidence)
         del evidence
         verdict = check(run)
-        return _pack(PartVerdict(verdict, story_of(run, verdict)))
+        return _pack(PartVerdict(verdict, first_story(run, verdict)))
 
 
 def _rows(cut: Cut, place: int) -> Iterator[pa.RecordBatch]:
@@ -197,7 +197,7 @@ def _rows_of(cut: Cut, place: int, work: AuditedFile) -> Iterator[pa.RecordBatch
         if isinstance(line, OutputLine):
             kind, topic = "output", line.topic
         else:
-            topic = topic_of(line)
+            topic = topic_of_line(line)
         if not topic:
             continue
         part = cut.parts[topic]

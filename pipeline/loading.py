@@ -20,7 +20,7 @@ from reliable_pubsub.common.progress import progress_bar
 from reliable_pubsub.subscriber.external_cursor import ExternalCursor
 from reliable_pubsub.subscriber.reader import LogReader
 
-from .core.holding import FileSize, check_still_there, refuse_unheld, topic_of
+from .core.holding import FileSize, check_still_there, refuse_unheld, status_of_topic
 from .job import (
     Access,
     LocalPath,
@@ -34,7 +34,7 @@ from .job import (
 )
 from .numbered import SourceOutcome, batches_of, numbered_publisher, put_numbered
 from .proxy_topics import status_of
-from .records import FORMATS, Columns, Format, about, format_of, places_of, records_of
+from .records import FORMATS, Columns, Format, estimated_size, format_of, places_of, records_of
 
 ROWS_PER_PART: Final = 250_000  # of a file that is cut; another number would be other publishers
 
@@ -55,10 +55,10 @@ class LoadFile(Struct, frozen=True, kw_only=True):
     @property
     def publisher(self) -> str:
         """The id under which it is put: the same for the same name."""
-        return publisher_of(self.name, self.part)
+        return publisher_of_file(self.name, self.part)
 
 
-def publisher_of(name: str, part: int | None = None) -> str:
+def publisher_of_file(name: str, part: int | None = None) -> str:
     """The id under which a file, or a part of it, is put."""
     suffix = "" if part is None else f".{part}"
     return names.client_id(f"load.{sha256(name.encode()).hexdigest()[:24]}{suffix}")
@@ -244,10 +244,10 @@ def hold(work: Sequence[LoadFile], subscriber: str) -> None:
     """
     one = work[0]
     report = status_of(one.access.read_at, one.access.retry)
-    known = topic_of(one.topic, report)
+    known = status_of_topic(one.topic, report)
     if not subscriber:
         sizes = [
-            FileSize(each.publisher, *about(Path(each.path), each.form, each.columns))
+            FileSize(each.publisher, *estimated_size(Path(each.path), each.form, each.columns))
             for each in work
         ]
         refuse_unheld(one.topic, sizes, report)

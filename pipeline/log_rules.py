@@ -44,7 +44,7 @@ _SEEN_KIND: Final = (
 _BY_OFFSET: Final = (Window.unboundedPreceding, -1)  # what is before a row
 
 
-def archived_rows(spark: SparkSession, files: Sequence[ArchivedFile]) -> DataFrame:
+def archived_messages(spark: SparkSession, files: Sequence[ArchivedFile]) -> DataFrame:
     """The messages of archived files.
 
     From an object store Spark itself reads only with a jar of Hadoop, so tasks read there by Arrow.

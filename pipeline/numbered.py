@@ -97,7 +97,7 @@ def put_numbered(
             check_last(publisher, reader, topic, done, last, source)
         if read <= done:
             continue
-        left = part_of(batch, max(done - begin, 0), len(batch.payloads))
+        left = part_of_batch(batch, max(done - begin, 0), len(batch.payloads))
         before_put(len(left.payloads))
         receipt = publisher.put_batch(topic, left)
         first = receipt.offset if count == 0 else first
@@ -144,7 +144,7 @@ def record_at(batch: Batch, place: int) -> SourceRecord:
     )
 
 
-def part_of(batch: Batch, first: int, end: int) -> Batch:
+def part_of_batch(batch: Batch, first: int, end: int) -> Batch:
     """The records [first, end) of a batch; a column that none of them uses is left out."""
     if first == 0 and end == len(batch.payloads):
         return batch
@@ -192,7 +192,7 @@ def cut_again(batches: Iterable[Batch], records_max: int = BATCH_RECORDS) -> Ite
             if end == first and not held:
                 end += 1  # a large one is a batch alone; one that is too large is refused there
             if end > first:
-                held.append(part_of(batch, first, end))
+                held.append(part_of_batch(batch, first, end))
                 count += end - first
                 size += ends[end] - ends[first]
                 first = end

@@ -36,7 +36,7 @@ def machine() -> str:
     return platform.node()
 
 
-def look(wish: EndpointCheck) -> bool:
+def check_endpoint(wish: EndpointCheck) -> bool:
     """In a task: see whether something listens.
 
     Raises:

@@ -128,7 +128,7 @@ def _csv_spans(path: Path) -> Iterator[int]:
             at = end
 
 
-def about(path: Path, form: Format, columns: Columns) -> tuple[float, float]:
+def estimated_size(path: Path, form: Format, columns: Columns) -> tuple[float, float]:
     """About how many records a file has, and their bytes, by the first `SAMPLE_ROWS` of it.
 
     Raises:

@@ -17,7 +17,7 @@ from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.limits import STAGED_BATCH_BYTES
 from reliable_pubsub.publisher.client import Publisher
-from reliable_pubsub.publisher.core.outbox import encoded
+from reliable_pubsub.publisher.core.outbox import encoded_batch
 from reliable_pubsub.publisher.writer import TransactionWriter
 from reliable_pubsub.subscriber.reader import LogReader
 
@@ -34,12 +34,12 @@ from .numbered import (
     check_last,
     cut_again,
     numbered_publisher,
-    part_of,
+    part_of_batch,
     put_numbered,
     record_at,
 )
 from .reading import stored_range
-from .tasks import unheard
+from .tasks import unshown
 
 _COLUMNS: Final = ("offset", "value", "key", "headers", "event_time_ns")
 
@@ -79,7 +79,7 @@ class ReplayTopic(Struct, frozen=True, kw_only=True):
             return
         for batch in stored_range(self.wanted, reader, fail_on_data_loss=True):
             end = min(batch.header.count, self.wanted.end - batch.header.base)
-            yield part_of(batch.columns, batch.skip, end)
+            yield part_of_batch(batch.columns, batch.skip, end)
 
 
 def archived_past(
@@ -178,7 +178,7 @@ def _opened(one: ReplayTopic) -> Iterator[tuple[LogReader, Publisher]]:
         yield reader, publisher
 
 
-def replay_topic(work: ReplayTopic, on_put: Callable[[int], None] = unheard) -> SourceOutcome:
+def replay_topic(work: ReplayTopic, on_put: Callable[[int], None] = unshown) -> SourceOutcome:
     """In a task: put what of a range is not stored yet.
 
     Args:
@@ -254,7 +254,7 @@ def stage_part(work: StagePart) -> StagedPart:
         TransactionWriter(part.client, endpoint=access.put_at, retry=access.retry) as writer,
     ):
         for batch in cut_again(part.batches(reader, checked=True)):
-            body = encoded(part.target, batch)
+            body = encoded_batch(part.target, batch)
             size = staged.held_bytes + len(body.body) + STAGED_BATCH_BYTES
             if staged.chunks and size > work.bytes_max:
                 break

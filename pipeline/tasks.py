@@ -23,7 +23,7 @@ from reliable_pubsub.common.command_line import complain
 from reliable_pubsub.common.core.errors import PubSubError
 
 from .core.cores import CoreWait, JobProgress
-from .core.spark_failure import NOT_STARTED, SparkGoneError, error_of, failure_of
+from .core.spark_failure import NOT_STARTED, SparkGoneError, error_of_task, failure_of
 from .core.spark_settings import runs_here
 from .reading import leave_out_of_collections
 from .sessions import is_connect
@@ -38,14 +38,14 @@ _ATTEMPTS: Final = 10
 OnDone = Callable[[int], None]
 
 
-def unheard(done: object) -> None:
+def unshown(done: object) -> None:
     """Show nothing."""
 
 
 class Tasks(Protocol):
     """Where work is done."""
 
-    def run(self, act: Callable[[W], R], work: Sequence[W], on_done: OnDone = unheard) -> list[R]:
+    def run(self, act: Callable[[W], R], work: Sequence[W], on_done: OnDone = unshown) -> list[R]:
         """Give the results in the order of the work.
 
         Args:
@@ -65,7 +65,7 @@ class _Failure(Struct, frozen=True):
     text: str
 
     def error(self) -> PubSubError:
-        return error_of(self.code, self.exit_code, self.text)
+        return error_of_task(self.code, self.exit_code, self.text)
 
 
 class SparkTasks:
@@ -88,7 +88,7 @@ class SparkTasks:
         """
         return max(2 * self._jobs.cores(), 2)
 
-    def run(self, act: Callable[[W], R], work: Sequence[W], on_done: OnDone = unheard) -> list[R]:
+    def run(self, act: Callable[[W], R], work: Sequence[W], on_done: OnDone = unshown) -> list[R]:
         """Give the results in the order of the work. All of it is one job of Spark.
 
         Every task is done once at least, and may be done again: by Spark, and here when a Python
@@ -123,11 +123,11 @@ class SparkTasks:
 
     def rows(self, frame: DataFrame) -> list[Row]:
         """Collect the rows of a frame. Raises as `run`."""
-        return self._answered(frame.collect, 0, unheard)
+        return self._answered(frame.collect, 0, unshown)
 
     def carry_out(self, act: Callable[[], T]) -> T:
         """Do something with Spark that may be done again, as `run` does. Raises as `run`."""
-        (done,) = self._answered(lambda: [act()], 0, unheard)
+        (done,) = self._answered(lambda: [act()], 0, unshown)
         return done
 
     def _answered(self, job: Callable[[], list[T]], count: int, on_done: OnDone) -> list[T]:

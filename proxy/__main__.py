@@ -27,7 +27,7 @@ from reliable_pubsub.common.command_line import (
     resolve_all,
 )
 from reliable_pubsub.common.core.endpoint import data_endpoint_of, reaches_requests_only
-from reliable_pubsub.common.core.resolving import Resolved, typed
+from reliable_pubsub.common.core.resolving import Resolved, typed_settings
 from reliable_pubsub.common.core.settings import Settings
 from reliable_pubsub.common.journal_file import open_journal
 from reliable_pubsub.common.key_files import server_keys
@@ -55,7 +55,7 @@ def broker_settings(
     resolved: Mapping[str, Resolved], topics: Mapping[str, Mapping[str, Resolved]]
 ) -> BrokerSettings:
     """The broker's part of the settings of the process and of single topics."""
-    settings = typed(resolved)
+    settings = typed_settings(resolved)
     return BrokerSettings(
         retention=retention(settings),
         topics_max=settings.topics_max,
@@ -64,7 +64,9 @@ def broker_settings(
         publishers_per_topic_max=settings.publishers_per_topic_max,
         staged_bytes_max=settings.staged_bytes_max,
         stored_bytes_max=settings.stored_bytes_max,
-        topics={name: retention(typed({**resolved, **own})) for name, own in topics.items()},
+        topics={
+            name: retention(typed_settings({**resolved, **own})) for name, own in topics.items()
+        },
     )
 
 
@@ -260,7 +262,7 @@ def _configured(
     """The settings as they are written now; each with its origin, and as the proxy uses them."""
     file, topics = _settings_file(config_file) if config_file else ({}, {})
     resolved = resolve_all("proxy", said, file)
-    return resolved, Configured(typed(resolved), broker_settings(resolved, topics))
+    return resolved, Configured(typed_settings(resolved), broker_settings(resolved, topics))
 
 
 def _serve(

@@ -31,7 +31,7 @@ from reliable_pubsub.common.key_files import client_keys
 from reliable_pubsub.common.signals import stop_on_signals
 from reliable_pubsub.common.surroundings import retry_policy
 
-from .admin_tables import view
+from .admin_tables import list_view
 
 _OPTIONS = (
     click.option("--endpoint", help="The proxy's subscriber endpoint."),
@@ -167,7 +167,7 @@ def list_all(client: Admin, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.encode({"topics": topics, "clients": clients}).decode())
     else:
-        Console().print(view(topics, clients))
+        Console().print(list_view(topics, clients))
 
 
 # Changing.

@@ -13,7 +13,7 @@ from reliable_pubsub.common.core.names import GROUP_PREFIX
 from reliable_pubsub.common.core.status import ClientStatus, SubscriptionStatus, TopicStatus
 
 
-def view(topics: Sequence[TopicStatus], clients: Sequence[ClientStatus]) -> Group:
+def list_view(topics: Sequence[TopicStatus], clients: Sequence[ClientStatus]) -> Group:
     """The tables of `admin list`."""
     return Group(
         _table(

@@ -30,7 +30,7 @@ from reliable_pubsub.common.command_line import (
     settings_from,
 )
 from reliable_pubsub.common.core.errors import ConfigurationError, InUseError, StorageFailedError
-from reliable_pubsub.common.damage import error_of
+from reliable_pubsub.common.damage import damaged_error
 from reliable_pubsub.common.lock import make_directory
 from reliable_pubsub.common.signals import stop_on_signals
 from reliable_pubsub.common.system import sync_directory
@@ -146,7 +146,7 @@ def _copy(connection: sqlite3.Connection, file: Path, copied: Callable[[int, int
                 progress=lambda _status, left, total: copied(total - left, total),
             )
     except sqlite3.Error as error:
-        raise error_of(error, f"{file.parent} could not be written: {error}") from error
+        raise damaged_error(error, f"{file.parent} could not be written: {error}") from error
 
 
 def _checked(partial: Path, source: Path, checked: Callable[[int], None]) -> BackedUp:

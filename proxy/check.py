@@ -17,7 +17,7 @@ from reliable_pubsub.common.core.errors import DamagedError
 from reliable_pubsub.common.damage import RESTORE_A_COPY
 
 from .core.postgres_sql import PUBLISHER_SUMS, SEGMENT_SUMS
-from .core.rows import place_of, row_crc
+from .core.rows import row_crc, row_key
 from .core.schema import KNOWN_ENDS
 from .core.stored import StoredSegment
 from .core.topic_log import Segment, add_to_segments
@@ -124,7 +124,7 @@ def _summed_topic(
     if isinstance(connection, sqlite3.Connection):
         return None
     topic_id, _, start, known_end = known
-    places = (place_of(topic_id, 0), place_of(topic_id + 1, 0))
+    places = (row_key(topic_id, 0), row_key(topic_id + 1, 0))
     segments, in_order, messages, end = [], True, 0, start
     by_segment: dict[int, dict[str, int]] = {}
     for first, publisher, size_bytes in connection.execute(PUBLISHER_SUMS, places):
@@ -170,13 +170,13 @@ def _check_topic(
     for place, *columns, stored_crc, body in connection.execute(
         "SELECT place, topic_id, base, count, publisher, epoch, first_sequence, timestamp_ns, crc,"
         f" qos, row_crc, {body_column} FROM batch WHERE place >= ? AND place < ? ORDER BY place",
-        (place_of(topic_id, 0), place_of(topic_id + 1, 0)),
+        (row_key(topic_id, 0), row_key(topic_id + 1, 0)),
     ):
         _, base, count, publisher, _, _, timestamp_ns, crc, _ = columns
         sound = row_crc(*columns) == stored_crc and not (with_bodies and crc32(body) != crc)
         if (
             not sound
-            or place != place_of(topic_id, base)
+            or place != row_key(topic_id, base)
             or base < expected
             or timestamp_ns <= last_ns
         ):

@@ -17,7 +17,7 @@ import click
 
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, readable_errors
 from reliable_pubsub.common.core.errors import DamagedError, StorageFailedError
-from reliable_pubsub.common.damage import error_of
+from reliable_pubsub.common.damage import damaged_error
 from reliable_pubsub.common.lock import make_directory
 from reliable_pubsub.common.signals import stop_on_signals
 
@@ -74,7 +74,7 @@ def _write(store: Store, file: Path) -> None:
     try:
         store.connection.execute("VACUUM INTO ?", (str(file),))
     except sqlite3.Error as error:
-        raise error_of(error, f"{file} could not be written: {error}") from error
+        raise damaged_error(error, f"{file} could not be written: {error}") from error
 
 
 @click.command(epilog=EXIT_CODES, context_settings=CONTEXT_SETTINGS)

@@ -11,7 +11,7 @@ from reliable_pubsub.common.core.errors import DamagedError
 from reliable_pubsub.common.core.limits import CACHE_BYTES_MAX
 
 from .core.records import Appended
-from .core.rows import place_of, row_crc
+from .core.rows import row_crc, row_key
 from .stored_state import SqlConnection, reading
 
 _COLUMNS = "topic_id, base, count, publisher, epoch, first_sequence, timestamp_ns, crc, qos, body"
@@ -73,14 +73,14 @@ class StoreReader:
 
     def _stored(self, topic_id: int, offset: int) -> Generator[tuple[Appended, bytes]]:
         """The stored batches from the one that holds `offset`, as far as there is no hole."""
-        place = place_of(topic_id, offset)
+        place = row_key(topic_id, offset)
         (holder,) = self._connection.execute(
             "SELECT max(place) FROM batch WHERE place >= ? AND place <= ?",
-            (place_of(topic_id, 0), place),
+            (row_key(topic_id, 0), place),
         ).fetchone()
         cursor = self._connection.execute(
             f"SELECT {_COLUMNS}, row_crc FROM batch WHERE place >= ? AND place < ? ORDER BY place",
-            (place if holder is None else holder, place_of(topic_id + 1, 0)),
+            (place if holder is None else holder, row_key(topic_id + 1, 0)),
         )
         # An open cursor would keep the WAL of the writer from being reused.
         with closing(cursor):
@@ -102,7 +102,7 @@ class StoreReader:
             row = self._connection.execute(
                 "SELECT base + count, timestamp_ns FROM batch WHERE place >= ? AND place <= ?"
                 " ORDER BY place DESC LIMIT 1",
-                (place_of(topic_id, 0), place_of(topic_id, offset)),
+                (row_key(topic_id, 0), row_key(topic_id, offset)),
             ).fetchone()
         return int(row[1]) if row is not None and offset < row[0] else None
 
@@ -110,7 +110,7 @@ class StoreReader:
         with reading():
             (found,) = self._connection.execute(
                 "SELECT min(base) FROM batch WHERE place >= ? AND place < ? AND timestamp_ns >= ?",
-                (place_of(topic_id, base), place_of(topic_id, end), timestamp_ns),
+                (row_key(topic_id, base), row_key(topic_id, end), timestamp_ns),
             ).fetchone()
         if found is not None:
             return int(found)

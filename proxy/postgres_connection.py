@@ -108,7 +108,7 @@ def connect_to_read(dsn: str) -> PostgresConnection:
         ConfigurationError: the text is not a connection string of PostgreSQL.
         NotServingError: the server is not there, or refuses.
     """
-    with as_not_serving(f"{shown(dsn)} cannot be reached"):
+    with as_not_serving(f"{dsn_without_password(dsn)} cannot be reached"):
         opened = connect(dsn)
         opened.execute(b"SET default_transaction_read_only = on")
     return PostgresConnection(opened)
@@ -135,7 +135,7 @@ def _not_understood(error: psycopg.ProgrammingError) -> ConfigurationError:
     )
 
 
-def shown(dsn: str) -> str:
+def dsn_without_password(dsn: str) -> str:
     """A connection string without its password.
 
     Raises:

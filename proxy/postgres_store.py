@@ -18,7 +18,7 @@ import psycopg
 from reliable_pubsub.common.core.errors import DamagedError, StorageFailedError
 from reliable_pubsub.common.core.message_base import Durability
 
-from .core.postgres_sql import in_columns, tables
+from .core.postgres_sql import in_columns, table_statements
 from .core.records import Record
 from .core.rows import row_crc, statements
 from .core.schema import SCHEMA_VERSION
@@ -30,8 +30,8 @@ from .postgres_connection import (
     as_not_serving,
     break_off,
     connect,
+    dsn_without_password,
     elapsed_s,
-    shown,
 )
 from .term import (
     BEAT,
@@ -70,7 +70,7 @@ class PostgresStore:
             ConfigurationError: the server does not promise `durability`.
             DamagedError: the tables are of another version.
         """
-        self.path = shown(dsn)
+        self.path = dsn_without_password(dsn)
         self._dsn = dsn
         self._is_unsure = False  # whether a commit has happened
         self._pause = pause
@@ -216,7 +216,7 @@ def _make_tables(opened: psycopg.Connection[tuple[object, ...]]) -> None:
         row = opened.execute(b"SELECT to_regclass('serving') IS NULL").fetchone()
         assert row is not None
         if row[0]:
-            for statement in (*tables(), SERVING_TABLE):
+            for statement in (*table_statements(), SERVING_TABLE):
                 opened.execute(statement)
             opened.execute(b"INSERT INTO serving VALUES (1, %s, 0, 0, 0, '')", (SCHEMA_VERSION,))
             store_id = secrets.token_hex(8)

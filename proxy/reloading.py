@@ -52,7 +52,7 @@ class Configured(Struct, frozen=True):
         )
 
 
-def changes(before: Configured, now: Configured) -> tuple[Sequence[str], Sequence[str]]:
+def changed_settings(before: Configured, now: Configured) -> tuple[Sequence[str], Sequence[str]]:
     """What has changed, in words: what takes effect, and what needs a restart."""
     effective, fixed = [], []
     for name in Settings.__struct_fields__:
@@ -120,7 +120,7 @@ class Reloading:
         self._manager.ready(self._ready)
 
     def _take(self, found: Configured) -> None:
-        effective, fixed = changes(self._now, found)
+        effective, fixed = changed_settings(self._now, found)
         self._use(found)
         complain(f"reloaded: {', '.join(effective) or 'nothing has changed that can'}")
         if fixed:

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from reliable_pubsub.common.core.errors import DamagedError, StorageFailedError
 from reliable_pubsub.common.core.limits import GIB
 from reliable_pubsub.common.core.message_base import Durability, Promise
-from reliable_pubsub.common.damage import RESTORE_A_COPY, error_of
+from reliable_pubsub.common.damage import RESTORE_A_COPY, damaged_error
 from reliable_pubsub.common.lock import FileLock, make_directory
 from reliable_pubsub.common.system import FULL_SYNC_PRAGMAS, sync_directory, sync_file
 
@@ -98,7 +98,7 @@ class Store:
                 report(damage)
         except UNREADABLE as error:
             self.close()
-            raise error_of(
+            raise damaged_error(
                 error, f"{self.path} cannot be opened: {error}", remedy=RESTORE_A_COPY
             ) from error
         except OSError as error:

@@ -11,16 +11,16 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from reliable_pubsub.common.core.actions import ActionEffect, AnyAction
+from reliable_pubsub.common.core.actions import AnyAction, Effect
 from reliable_pubsub.common.core.group_messages import Stretch
 from reliable_pubsub.common.core.message_base import GroupTerms, Terms
 from reliable_pubsub.common.core.pattern import Pattern
 from reliable_pubsub.common.core.transaction_messages import TopicReceipt
-from reliable_pubsub.common.damage import RESTORE_A_COPY, error_of
+from reliable_pubsub.common.damage import RESTORE_A_COPY, damaged_error
 
 from .core.group_state import GroupRun, Member, StoredGroup
 from .core.records import Administered, Charged, TransactionCommitted
-from .core.rows import FLOORS, PAUSED, place_of
+from .core.rows import FLOORS, PAUSED, row_key
 from .core.schema import KNOWN_ENDS, SCHEMA_ROWS, TABLES, meaning
 from .core.stored import (
     StoredPattern,
@@ -40,7 +40,7 @@ _runs: Final = msgspec.msgpack.Decoder(tuple[GroupRun, ...])
 _members: Final = msgspec.msgpack.Decoder(tuple[Member, ...])
 _receipts: Final = msgspec.msgpack.Decoder(tuple[TopicReceipt, ...])
 _action: Final = msgspec.msgpack.Decoder(AnyAction)
-_effect: Final = msgspec.msgpack.Decoder(ActionEffect)
+_effect: Final = msgspec.msgpack.Decoder(Effect)
 
 
 class SqlRows(Protocol):
@@ -75,7 +75,7 @@ def reading() -> Iterator[None]:
     try:
         yield
     except UNREADABLE as error:
-        raise error_of(
+        raise damaged_error(
             error, f"the store {FILE_NAME} cannot be read: {error}", remedy=RESTORE_A_COPY
         ) from error
 
@@ -117,7 +117,7 @@ def read_state(
         newest = connection.execute(
             "SELECT base + count, timestamp_ns FROM batch WHERE place >= ? AND place < ?"
             " ORDER BY place DESC LIMIT 1",
-            (place_of(topic_id, 0), place_of(topic_id + 1, 0)),
+            (row_key(topic_id, 0), row_key(topic_id + 1, 0)),
         ).fetchone()
         end, timestamp_ns = newest or (0, 0)
         topics.append(

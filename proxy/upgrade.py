@@ -36,7 +36,7 @@ def upgrade(connection: sqlite3.Connection, path: Path, version: int) -> None:
         raise DamagedError(
             f"{path} has schema version {version}, this program reads {SCHEMA_VERSION}"
         )
-    copy_of(connection, path.with_name(f"{path.name}.version-{version}"))
+    copy_store(connection, path.with_name(f"{path.name}.version-{version}"))
     connection.execute("BEGIN IMMEDIATE")
     try:
         for one in range(version, SCHEMA_VERSION):
@@ -60,7 +60,7 @@ def _statements(script: str) -> list[str]:
     return [one for one in re.sub(r"--[^\n]*", "", script).split(";") if one.strip()]
 
 
-def copy_of(connection: sqlite3.Connection, target: Path) -> None:
+def copy_store(connection: sqlite3.Connection, target: Path) -> None:
     """Copy a store into a file, which appears under its name when it is whole."""
     partial = target.with_name(f"{target.name}.partial")
     partial.unlink(missing_ok=True)

@@ -28,7 +28,7 @@ from .core import transaction
 from .core.delivery import AcknowledgedBy, DeliveryS, DeliveryWait, wait_of_put
 from .core.engine import PublisherEngine
 from .core.interests import EVERY_S, EVERY_TOPIC, EveryS, InterestChange, InterestWatch
-from .core.outbox import Encoded, Numbered, Pending, encoded
+from .core.outbox import Encoded, Numbered, Pending, encoded_batch
 from .core.puts import AnyCodec, Payload, Payloads, PutOptions, WaitingPut
 from .core.qos0_puts import Interest, OfferCounts
 from .core.receipt import Delivery, Receipt
@@ -259,7 +259,7 @@ class Publisher(AioClient[PublisherEngine]):
     @gated
     async def _put_from_stream(self, life: int, topic: str, batch: Batch) -> Receipt:
         self._gate.check_life(life, "this stream")
-        put = WaitingPut(batch, encoded(topic, batch), 2, is_alone=True)
+        put = WaitingPut(batch, encoded_batch(topic, batch), 2, is_alone=True)
         return await self._run(self._engine.put(put))
 
     def transaction(self) -> Transaction:

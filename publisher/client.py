@@ -27,7 +27,7 @@ from reliable_pubsub.common.world import REAL, World
 from .core.delivery import AcknowledgedBy, DeliveryS, DeliveryWait, wait_of_put
 from .core.engine import PublisherEngine
 from .core.interests import EVERY_S, EVERY_TOPIC, EveryS, InterestWatch
-from .core.outbox import Encoded, Numbered, Pending, encoded
+from .core.outbox import Encoded, Numbered, Pending, encoded_batch
 from .core.puts import AnyCodec, Payload, Payloads, PutOptions, WaitingPut, topic_to_put_on
 from .core.qos0_puts import Interest, OfferCounts
 from .core.receipt import Delivery, Receipt
@@ -255,7 +255,7 @@ class Publisher(BlockingClient[PublisherEngine]):
                 were stored are not stored twice. `begin_run` begins other messages.
         """
         self._payloads.check_bytes(topic)
-        return self._put(WaitingPut(batch, encoded(topic_to_put_on(topic), batch), qos, note))
+        return self._put(WaitingPut(batch, encoded_batch(topic_to_put_on(topic), batch), qos, note))
 
     @sharing
     def _put(self, put: WaitingPut, others: Sequence[Shared]) -> Receipt:
@@ -369,7 +369,7 @@ class Publisher(BlockingClient[PublisherEngine]):
     def _put_from_stream(self, life: int, outside: Stoppable, topic: str, batch: Batch) -> Receipt:
         self._gate.check_life(life, "this stream")
         outside.go_on()  # else it would be numbered, and not sent
-        put = WaitingPut(batch, encoded(topic, batch), 2, is_alone=True)
+        put = WaitingPut(batch, encoded_batch(topic, batch), 2, is_alone=True)
         return Shell(outside, outside, self._opened.state).run(self._engine.put(put))
 
     @gated

@@ -27,7 +27,7 @@ from reliable_pubsub.common.command_line import (
 from reliable_pubsub.common.core.endpoint import data_endpoint_of
 from reliable_pubsub.common.core.names import client_id
 from reliable_pubsub.common.core.recorder import Recorder
-from reliable_pubsub.common.core.resolving import typed
+from reliable_pubsub.common.core.resolving import typed_settings
 from reliable_pubsub.common.journal_file import open_journal
 from reliable_pubsub.common.key_files import client_keys, server_keys
 from reliable_pubsub.common.metrics_server import Pages, metrics_served
@@ -112,7 +112,7 @@ def main(
             for name, text in given.items()
         }
         resolved = resolve_all(client_id(node) if node else "relay", command_line)
-        settings = typed(resolved)
+        settings = typed_settings(resolved)
         push_endpoint = settings.relay_push_endpoint
         if resolved["relay_push_endpoint"].origin == "default":
             push_endpoint = data_endpoint_of(settings.relay_endpoint, push_endpoint)

@@ -11,7 +11,7 @@ import zmq
 
 from reliable_pubsub.common.core.endpoint import endpoints_of, host_of
 from reliable_pubsub.common.core.errors import MalformedError
-from reliable_pubsub.common.core.keys import SecureEndpoint, keys_of
+from reliable_pubsub.common.core.keys import SecureEndpoint, keys_of_endpoint
 from reliable_pubsub.common.core.limits import LINK_BYTES
 from reliable_pubsub.common.core.status import Status, StatusReport
 from reliable_pubsub.common.core.wire import encode
@@ -134,7 +134,7 @@ class NodeAbove:
         if endpoint is None:
             return
         endpoint = reachable(endpoint, self._answers_at)
-        if keys := keys_of(self.endpoint):
+        if keys := keys_of_endpoint(self.endpoint):
             endpoint = SecureEndpoint(endpoint, keys)
         if endpoint == self._data_endpoint:
             return
@@ -208,5 +208,5 @@ def reachable(endpoint: str, through: str) -> str:
         reached = host_of(through, bind=True) or "127.0.0.1"
         port = endpoint.rsplit(":", 1)[1]
         endpoint = f"tcp://[{reached}]:{port}" if ":" in reached else f"tcp://{reached}:{port}"
-    keys = keys_of(through)
+    keys = keys_of_endpoint(through)
     return endpoint if keys is None else SecureEndpoint(endpoint, keys)

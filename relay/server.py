@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 
 from reliable_pubsub.common.core.answers import Denied, Malformed
 from reliable_pubsub.common.core.errors import MalformedError
-from reliable_pubsub.common.core.keys import ServerKeys, keys_of
+from reliable_pubsub.common.core.keys import ServerKeys, keys_of_endpoint
 from reliable_pubsub.common.core.limits import STATUS_ROWS_MAX
 from reliable_pubsub.common.core.message_base import Reply
 from reliable_pubsub.common.core.requests import AnyRequest
@@ -112,7 +112,7 @@ class Relay:
             boot=self._boot,
             lease_s=settings.lease_s,
         )
-        has_keys = settings.keys is not None or any(map(keys_of, settings.upstreams))
+        has_keys = settings.keys is not None or any(map(keys_of_endpoint, settings.upstreams))
         self._forwarding = Forwarding(BatchCache(), passes_unread=not has_keys)
         self._pulled = connecting(
             self._context,

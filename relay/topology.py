@@ -114,7 +114,7 @@ def look(endpoints: Sequence[str]) -> TreeSnapshot:
     return TreeSnapshot(at_s, nodes, [one for one in found if one not in nodes], status)
 
 
-def view(reports: Mapping[str, NodeReport | None]) -> RichTree:
+def tree_view(reports: Mapping[str, NodeReport | None]) -> RichTree:
     """The nodes on the way up, each with what is below it."""
     tree = RichTree("from the node that was asked, upwards")
     for endpoint, report in reports.items():
@@ -218,7 +218,7 @@ def main(
             shown = [report or endpoint for endpoint, report in reports.items()]
             click.echo(msgspec.json.encode(shown).decode())
         else:
-            Console().print(view(reports), markup=False)
+            Console().print(tree_view(reports), markup=False)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from reliable_pubsub.common.signals import stop_on_signals
 from reliable_pubsub.lab.catalogue import load_scenario
 from reliable_pubsub.lab.core.scenario import Scenario
 from reliable_pubsub.lab.reading import read_run
-from reliable_pubsub.lab.running import INTERRUPTED, emptied, perform
+from reliable_pubsub.lab.running import INTERRUPTED, perform, run_directory
 from reliable_pubsub.lab.text_table import text_table, wide_console
 from reliable_pubsub.publisher.runner import PublisherPlan
 from scripts.delivery import Verdict, compare
@@ -91,7 +91,7 @@ def main(keep: bool, picture: Path | None) -> None:
     scenario = load_scenario(SCENARIO)
     shutil.rmtree(RUN, ignore_errors=True)
     film = Film()
-    emptied(RUN, SCENARIO)
+    run_directory(RUN, SCENARIO)
     ended = "stopped: every process of the demo has been ended"
     with stop_on_signals(ended, exit_code=INTERRUPTED):
         wrong = perform(scenario, RUN, console, quiet=False, see=film.see if picture else None)

@@ -19,8 +19,8 @@ from reliable_pubsub.proxy.core.publishing import put
 from reliable_pubsub.proxy.core.records import Decision, Subscribed, Trimmed
 from reliable_pubsub.proxy.core.sessions import fence, heard
 from reliable_pubsub.proxy.core.start_offset import (
-    at_offset,
     first_offset,
+    named_offset,
     own_offset,
     start_offset,
     truncated,
@@ -129,7 +129,7 @@ def truncate_the_first(
     """The first offset that is left counts as removed."""
     if offset <= log.start and isinstance(request, Sub):
         return truncated(state, request, log, f"offset {offset} is no longer stored")
-    return at_offset(state, request, log, offset, end)
+    return named_offset(state, request, log, offset, end)
 
 
 # Sessions.
@@ -243,7 +243,7 @@ FAULTS_OF_SESSIONS: Mapping[str, Variant] = {
     "start below the cursor": Variant(rules={own_offset: lambda *_: 0}),
     "sent before, not told": Variant(rules=with_decision(sub, forget_what_was_sent)),
     "replay not marked": Variant(subscriber=with_parts(subscribing=ReplayIsNotMarked)),
-    "first offset is truncated": Variant(rules={at_offset: truncate_the_first}),
+    "first offset is truncated": Variant(rules={named_offset: truncate_the_first}),
     "expires after one lease": Variant(rules={lease_ends_s: one_lease}),
     "GET keeps no lease": Variant(rules=_hear_all_but(Get)),
     "keep-alive keeps no lease": Variant(rules=_hear_all_but(Ack)),

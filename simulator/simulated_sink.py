@@ -18,7 +18,7 @@ from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.core.transaction_messages import Part
 from reliable_pubsub.common.core.wire import decode_batch
 from reliable_pubsub.proxy.core.records import Appended
-from reliable_pubsub.publisher.core.outbox import Encoded, encoded
+from reliable_pubsub.publisher.core.outbox import Encoded, encoded_batch
 from reliable_pubsub.publisher.writer import TransactionWriter
 
 from .machine import Machine
@@ -136,4 +136,4 @@ def _encoded(rows: Sequence[Row]) -> Iterator[Encoded]:
     """A batch for each topic."""
     for topic in dict.fromkeys(topic for topic, _ in rows):
         payloads = [payload for one, payload in rows if one == topic]
-        yield encoded(topic, Batch(payloads))
+        yield encoded_batch(topic, Batch(payloads))

@@ -26,7 +26,7 @@ from reliable_pubsub.common.core.settings import BY_NAME
 from reliable_pubsub.common.core.start import parse_start
 from reliable_pubsub.common.core.steps import DELIVERED_S
 from reliable_pubsub.proxy.admin import main as admin
-from reliable_pubsub.relay.core.interest_link import digest_of
+from reliable_pubsub.relay.core.interest_link import interest_digest
 from reliable_pubsub.relay.core.pattern import Kinds, Pattern
 from reliable_pubsub.relay.core.unstored import LINKED
 from reliable_pubsub.subscriber.core.subscribing import CLEAN_LEASE_MS
@@ -254,7 +254,7 @@ class TestTheProtocolPages:
         assert f"`{LINKED.hex()}`" in PUSHING
 
     def test_name_the_digest_of_nothing(self) -> None:
-        assert f"`{digest_of((), ()).hex()}`" in PUSHING
+        assert f"`{interest_digest((), ()).hex()}`" in PUSHING
 
     def test_have_every_kind_of_pattern(self) -> None:
         kinds = [plain(row["kind"]) for row in table(PUSHING_PARTS["Patterns"], "kind")]

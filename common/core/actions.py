@@ -88,7 +88,7 @@ AnyAction = (
 )
 
 
-class ActionEffect(Struct, frozen=True, kw_only=True):
+class Effect(Struct, frozen=True, kw_only=True):
     """What an action does, or has done; zeros where it has no such effect."""
 
     first: int = 0  # removed or skipped: offsets first .. end - 1. Moved: from first
@@ -118,4 +118,4 @@ class AdminAck(Reply, frozen=True, kw_only=True, tag="ADMIN_ACK"):
     number: int  # of the action; after a look, the next one
     done: bool  # False: it was only looked at, or there was nothing to do
     already: bool  # done: by an earlier copy; else: there is nothing to do
-    effect: ActionEffect
+    effect: Effect

@@ -27,7 +27,15 @@ from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
 
 from .errors import UsageError
-from .parameters import ANYTHING, Parameter, WrongError, fields_of, inspected, parameter_of, shown
+from .parameters import (
+    ANYTHING,
+    Parameter,
+    WrongError,
+    inspected,
+    parameter_of,
+    parameters_of,
+    shown,
+)
 
 D = TypeVar("D", bound=Callable[..., Any])
 
@@ -128,7 +136,7 @@ def _note_arguments(error: TypeError, function: Callable[..., Any]) -> None:
 
 def check_fields(value: Struct) -> None:
     """Check the fields of a value that callers create; called in its `__post_init__`."""
-    for name, parameter in fields_of(type(value)).items():
+    for name, parameter in parameters_of(type(value)).items():
         given = getattr(value, name)
         plain = _taken(parameter, given, name, type(value))
         if plain is not given:

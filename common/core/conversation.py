@@ -57,5 +57,5 @@ class Listen(Struct, frozen=True):
     seconds: float
 
 
-Effect = Exchange | Reopen | Sleep | Save | Listen
-Conversation = Generator[Effect, Any, T]
+ShellEffect = Exchange | Reopen | Sleep | Save | Listen
+Conversation = Generator[ShellEffect, Any, T]

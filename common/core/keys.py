@@ -45,7 +45,7 @@ class SecureEndpoint(str):
         return str(self), self.keys
 
 
-def keys_of(endpoint: str) -> ClientKeys | None:
+def keys_of_endpoint(endpoint: str) -> ClientKeys | None:
     """The keys to reach an endpoint; None: plaintext."""
     return endpoint.keys if isinstance(endpoint, SecureEndpoint) else None
 

@@ -83,7 +83,7 @@ _repr.maxstring = _repr.maxother = SHOWN_CHARS_MAX
 
 
 @functools.cache
-def fields_of(kind: type[Struct]) -> dict[str, Parameter]:
+def parameters_of(kind: type[Struct]) -> dict[str, Parameter]:
     hints = typing.get_type_hints(kind, include_extras=True)
     return {name: parameter_of(hints[name]) for name in kind.__struct_fields__}
 
@@ -328,7 +328,7 @@ def _take_struct(kind: type[Struct], value: Any) -> Any:
     given = {name: getattr(value, name) for name in kind.__struct_fields__}
     plain = {
         name: _part(parameter, given[name], f"its {name}")
-        for name, parameter in fields_of(kind).items()
+        for name, parameter in parameters_of(kind).items()
     }
     same = all(plain[name] is given[name] for name in given)
     return value if same else replace(value, **plain)

@@ -86,7 +86,7 @@ def resolve(
     }
 
 
-def typed(resolved: Mapping[str, Resolved]) -> Settings:
+def typed_settings(resolved: Mapping[str, Resolved]) -> Settings:
     """Convert the values of `resolve` to `Settings`."""
     return msgspec.convert({name: item.value for name, item in resolved.items()}, Settings)
 

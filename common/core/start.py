@@ -139,7 +139,7 @@ def parse_start(text: str) -> Start:
     raise UsageError(f"{text!r:.60} says no place to begin; expected {EXPECTED}")
 
 
-def in_words(start: Start) -> str:
+def start_in_words(start: Start) -> str:
     """The text that `parse_start` reads; a time in nanoseconds since 1970."""
     if start.at in ("now", "last", "earliest"):
         return start.at

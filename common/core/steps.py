@@ -17,7 +17,7 @@ from msgspec import Struct
 from .errors import ConfigurationError
 from .message_base import QoS, SessionKind, Start
 from .pattern import Topics, glob
-from .start import in_words
+from .start import start_in_words
 
 StepAction = Literal["subscribe", "get", "unsubscribe"]
 OnEmpty = Literal["wait", "skip"]
@@ -277,7 +277,7 @@ def _get_in_words(step: SubscriberStep) -> str:
 def _subscribe_in_words(step: SubscriberStep) -> str:
     words = [f"group {step.group}"] if step.group else []
     words += ["ends the group"] if step.ends_group else []
-    words += [f"from {in_words(step.start)}"] if step.start else []
+    words += [f"from {start_in_words(step.start)}"] if step.start else []
     words += [f"ordered by {step.ordered_by}"] if step.ordered_by else []
     words += [f"where {step.where}"] if step.where else []
     words += ["replay"] if step.replay else []

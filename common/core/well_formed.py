@@ -59,7 +59,7 @@ def _entries(header: bytes | memoryview) -> int:
     return int.from_bytes(header[1:5]) if first == 0xDF else first & 0x0F
 
 
-def check_fields(request: Sub | History | Commit | Take | Settle | Match, header: bytes) -> None:
+def check_request(request: Sub | History | Commit | Take | Settle | Match, header: bytes) -> None:
     """Check that the fields of a decoded request fit together.
 
     Raises:

@@ -31,7 +31,7 @@ from .names import topic_fits
 from .pattern_messages import Fetch, Fetched, Match
 from .requests import AnyRequest, Dead, Hello, History, Put, Sub
 from .transaction_messages import Commit, Stage
-from .well_formed import check_fields, check_keys
+from .well_formed import check_keys, check_request
 
 PROTOCOL = b"RPS1"
 # Tuples, because a union is made again each time that it is looked at.
@@ -73,7 +73,7 @@ def decode_request(frames: Sequence[bytes]) -> tuple[AnyRequest, bytes]:
         if _encoder.encode(request) != header:  # ours never differ
             check_keys(header)
         if isinstance(request, _CHECKED):
-            check_fields(request, header)
+            check_request(request, header)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedError(f"header: {error}") from error
     if isinstance(request, _WITH_BODY):

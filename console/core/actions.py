@@ -37,7 +37,7 @@ class AskedAction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     reason: _Text = ""
 
 
-def in_words(asked: AskedAction, outcome: ActionOutcome) -> str:
+def action_in_words(asked: AskedAction, outcome: ActionOutcome) -> str:
     """What it does, beginning with a verb, and what the affected clients will see."""
     topic, subscriber = asked.topic, asked.subscriber
     match asked.action:

@@ -17,7 +17,7 @@ class QuotaRow(Struct, frozen=True, kw_only=True):
     most: int | None  # None: it has no such bound
 
 
-def key_rows(status: StatusReport) -> tuple[QuotaRow, ...]:
+def quota_rows(status: StatusReport) -> tuple[QuotaRow, ...]:
     """The quotas that are bounded or in use; the keys nearest to a bound of theirs first."""
     return tuple(
         QuotaRow(

@@ -33,7 +33,7 @@ def reason_of_subscription(
     if one.state == "expired":
         return Reason(
             "expired",
-            f"Its lease has ended: not heard for {duration(one.silent_s)}. It holds nothing "
+            f"Its lease has ended: not heard for {roughly(one.silent_s)}. It holds nothing "
             "stored; if it returns, what was removed meanwhile is reported to it as lost.",
         )
     if not one.lag_messages or one.lag_s < SLOW_LAG_S or not one.terms.qos:
@@ -41,13 +41,13 @@ def reason_of_subscription(
     if one.silent_s >= SILENT_S:
         left_s = one.lease_left_s
         then = (
-            f"Its lease ends in {duration(left_s)}."
+            f"Its lease ends in {roughly(left_s)}."
             if left_s is not None
             else "It has no lease, so its messages stay stored until it returns or is ended."
         )
         return Reason(
             "silent",
-            f"Not heard for {duration(one.silent_s)}: its process has ended, or hangs. {then}",
+            f"Not heard for {roughly(one.silent_s)}: its process has ended, or hangs. {then}",
         )
     return _by_rate(rate, put_rate, one.lag_messages, one.cursor)
 
@@ -99,7 +99,7 @@ def _by_rate(rate: float | None, put_rate: float | None, lag: int, cursor: int) 
         return Reason(
             "catching up",
             f"Acknowledges {per_s(rate)}, and {per_s(put_rate or 0.0)} are put: done in about "
-            f"{duration(lag / net)}.",
+            f"{roughly(lag / net)}.",
         )
     return Reason(
         "too slow",
@@ -113,7 +113,7 @@ def per_s(rate: float) -> str:
     return f"{rate:,.0f}/s" if rate >= 100 or rate == 0 else f"{rate:,.1f}/s"
 
 
-def duration(seconds: float) -> str:
+def roughly(seconds: float) -> str:
     """A time in the largest unit that leaves two digits or so: `12 s`, `3 min`, `5 h`, `4 d`."""
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= 2 * size:

@@ -13,7 +13,7 @@ from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.status import GroupStatus, TopicStatus
 
 from .letters import letter_offset_of
-from .reasons import duration
+from .reasons import roughly
 
 _LEVELS: Final = {0: "at most once", 1: "at least once", 2: "exactly once"}
 
@@ -97,7 +97,7 @@ def _reading(
             text = f"{one.subscriber} is to get it: {before:,} messages come before it."
             if not before:
                 text = f"{one.subscriber} is to get it next, or has it in its hands"
-                text += f", not heard for {duration(one.silent_s)}."
+                text += f", not heard for {roughly(one.silent_s)}."
             yield StoryEvent(mark="waits", text=text)
     for group in status.groups if isinstance(status.groups, tuple) else ():
         yield _of_group(offset, group)

@@ -40,6 +40,6 @@ def runs_of(numbers: Sequence[int]) -> list[tuple[int, int]]:
     return ranges
 
 
-def in_words(first: int, last: int) -> str:
+def as_range(first: int, last: int) -> str:
     """`5`, or `5 to 9`."""
     return str(first) if first == last else f"{first} to {last}"

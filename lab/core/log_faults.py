@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from reliable_pubsub.common.core.dead_letter import is_dead
 from reliable_pubsub.common.core.journal import Seen
 
-from .finding import in_words
+from .finding import as_range
 from .verdict import Violation, key_of
 
 Sight = tuple[str, Seen]  # who saw it, and what
@@ -44,7 +44,7 @@ def time_goes_back(topic: str, entry: Seen, highest_ns: int) -> Violation:
 def hole(topic: str, first: int, end: int, before: Seen | None) -> Violation:
     """Offsets first to end - 1 have no message (V3); `before` is the last one below them."""
     return Violation(
-        f"{topic!r}: the log has nothing at offset {in_words(first, end - 1)}",
+        f"{topic!r}: the log has nothing at offset {as_range(first, end - 1)}",
         key_of(topic, before) if before else None,
     )
 
@@ -85,7 +85,7 @@ def out_of_order(topic: str, entry: Seen, highest: int) -> Violation:
 def missing_before(topic: str, entry: Seen, highest: int) -> Violation:
     """Numbers of a publisher are left out before this one (V4)."""
     return Violation(
-        f"{entry.publisher} on {topic!r}: sequence {in_words(highest + 1, entry.sequence - 1)} is "
+        f"{entry.publisher} on {topic!r}: sequence {as_range(highest + 1, entry.sequence - 1)} is "
         f"missing before {entry.sequence} at offset {entry.offset}",
         key_of(topic, entry),
     )

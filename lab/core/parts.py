@@ -23,7 +23,7 @@ PARTS_MAX: Final = 200  # lines without a topic are judged again in each
 Judged = TypeVar("Judged", bound=Hashable)
 
 
-def topic_of(line: journal.AnyLine) -> str:
+def topic_of_line(line: journal.AnyLine) -> str:
     """The topic whose part has the line; "" if each part has it."""
     return "" if isinstance(line, journal.AdministeredLine) else getattr(line, "topic", "")
 
@@ -43,7 +43,7 @@ class Sketch(Struct, kw_only=True):
         """Look at the next line of a file; give its `topic_of`."""
         if isinstance(line, journal.Begin) and line.role == "publisher":
             self.publishers.add(line.process)
-        topic = topic_of(line)
+        topic = topic_of_line(line)
         if not topic:
             # The lines after an action are its effect.
             self.is_whole |= isinstance(line, journal.AdministeredLine)

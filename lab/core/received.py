@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from reliable_pubsub.common.core.journal import Failed, Seen
 
-from .finding import Finding, in_words
+from .finding import Finding, as_range
 from .run_index import RunIndex
 from .subscription import NEVER, SubscriberStream, SubscriptionSpan
 from .verdict import key_of
@@ -133,7 +133,7 @@ class OutputReader:
         if offset > expected:
             self._received.skipped.append((expected, offset))
             self._finding.broken(
-                f"{text}, where {expected} was to come: {in_words(expected, offset - 1)} skipped"
+                f"{text}, where {expected} was to come: {as_range(expected, offset - 1)} skipped"
                 + self._run.told(topic, expected, offset),
                 self._run.message_at(topic, expected) or key,
             )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from reliable_pubsub.common.core.journal import Begin, Failed, Invoke, Ok, Seen, Unknown
 
-from .finding import Finding, in_words, runs_of
+from .finding import Finding, as_range, runs_of
 from .run_index import Life, RunIndex
 from .subscription import NEVER
 from .verdict import key_of
@@ -148,7 +148,7 @@ def _check_ends(index: RunIndex, of: OfGroup, finding: Finding) -> None:
             missing.append(offset)
     for first, last in runs_of(missing):
         finding.broken(
-            f"offset {in_words(first, last)} of {of.topic!r}: no member of {of.group!r} has "
+            f"offset {as_range(first, last)} of {of.topic!r}: no member of {of.group!r} has "
             "acknowledged or rejected it, and the group has passed it: lost",
             index.message_at(of.topic, first),
         )

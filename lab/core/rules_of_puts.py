@@ -15,7 +15,7 @@ from reliable_pubsub.common.core.journal import Seen
 
 from . import log_faults
 from .final_log import FinalLog
-from .finding import Finding, in_words, runs_of
+from .finding import Finding, as_range, runs_of
 from .rules_of_dead_letters import check_no_letter_twice
 from .rules_of_transactions import check_whole
 from .run_index import Attempt, Attempts, RunIndex
@@ -114,8 +114,8 @@ def _lost_text(index: RunIndex, log: FinalLog, first: Attempt, last: Attempt) ->
         now = f"and the log ends at {log.end}"
     level = f" with durability {first.durability}" if first.durability not in ("", "sync") else ""
     return (
-        f"{first.publisher} on {first.topic!r}: sequence {in_words(first.sequence, last.sequence)} "
-        f"acknowledged{level} at offset {in_words(first.offset, max(first.offset, last.offset))}, "
+        f"{first.publisher} on {first.topic!r}: sequence {as_range(first.sequence, last.sequence)} "
+        f"acknowledged{level} at offset {as_range(first.offset, max(first.offset, last.offset))}, "
         f"{now}: lost{index.told(first.topic, first.offset, last.offset + 1)}"
     )
 
@@ -225,7 +225,7 @@ def publisher_order(index: RunIndex) -> Finding:
             if missing:
                 finding.broken(
                     f"{publisher} on {topic!r}: sequences {before} and {after} are acknowledged, "
-                    f"and {in_words(missing[0], missing[-1])} between them was never put",
+                    f"and {as_range(missing[0], missing[-1])} between them was never put",
                     MessageKey(topic, publisher, after),
                 )
     return finding

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from reliable_pubsub.common.core.journal import Ok
 
-from .finding import Finding, in_words, runs_of
+from .finding import Finding, as_range, runs_of
 from .received import ReceivedMessages
 from .rules_of_delivery import end_for
 from .rules_of_puts import puts_by_topic
@@ -219,7 +219,7 @@ def _check_plans(index: RunIndex, finding: Finding) -> None:
         left_out = sorted(set(range(min(messages), max(messages))) - messages)
         for first, last in runs_of(left_out):
             finding.broken(
-                f"{publisher} has finished, and left out message {in_words(first, last)} of step "
+                f"{publisher} has finished, and left out message {as_range(first, last)} of step "
                 f"{step}"
             )
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from reliable_pubsub.common.core import journal
 
-from .finding import in_words
+from .finding import as_range
 from .run import LabRun
 from .verdict import MessageKey, Verdict
 
@@ -86,7 +86,7 @@ def tell(run: LabRun, message: MessageKey) -> Story:
     return Story(message, lines, outputs)
 
 
-def story_of(run: LabRun, verdict: Verdict) -> Story | None:
+def first_story(run: LabRun, verdict: Verdict) -> Story | None:
     """The story of the first message that a verdict speaks of, if it speaks of one."""
     first = verdict.first
     return tell(run, first.message) if first is not None and first.message is not None else None
@@ -144,7 +144,7 @@ class _Teller:
         if line.process != message.publisher or not _puts(line, message.sequence):
             return ""
         self._calls.add((line.process, line.pid, line.call))
-        numbers = in_words(line.sequence, line.sequence + len(line.crcs) - 1)
+        numbers = as_range(line.sequence, line.sequence + len(line.crcs) - 1)
         return f"put {line.topic} sequence {numbers}: invoked"
 
     def _ok(self, line: journal.Ok) -> str:
@@ -176,7 +176,7 @@ class _Teller:
         if not isinstance(line, journal.Failed):
             return ""
         if any(line.first <= offset < line.end for offset in self._offsets):
-            return f"{line.op}: told that {in_words(line.first, line.end - 1)} are lost"
+            return f"{line.op}: told that {as_range(line.first, line.end - 1)} are lost"
         return ""
 
     def _seen(self, messages: tuple[journal.Seen, ...], what: str) -> str:

@@ -36,14 +36,14 @@ class FileSize(Struct, frozen=True):
     bytes: float  # of all records together, without what a batch adds
 
 
-def topic_of(topic: str, report: StatusReport) -> TopicStatus | None:
+def status_of_topic(topic: str, report: StatusReport) -> TopicStatus | None:
     """What the proxy says of a topic; None if there is none."""
     return next((one for one in report.topics if one.topic == topic), None)
 
 
 def is_held(topic: str, report: StatusReport) -> bool:
     """Whether a subscription keeps what is put from now on."""
-    known = topic_of(topic, report)
+    known = status_of_topic(topic, report)
     return known is not None and (
         known.subscriptions_left_out > 0
         or any(one.state != "expired" for one in known.subscriptions)
@@ -61,7 +61,7 @@ def refuse_unheld(topic: str, files: Sequence[FileSize], report: StatusReport) -
     """
     if is_held(topic, report) or report.kept is UNSET:
         return
-    known = topic_of(topic, report)
+    known = status_of_topic(topic, report)
     done = {one.publisher: one.last_sequence for one in known.publishers} if known else {}
     left_bytes = 0.0
     for one in files:
@@ -91,7 +91,7 @@ def check_still_there(topic: str, put: int, first: int | None, report: StatusRep
     Raises:
         NotHeldError: some were removed.
     """
-    known = topic_of(topic, report)
+    known = status_of_topic(topic, report)
     if not put or known is None or is_held(topic, report):
         return
     if first is None or first < known.start:

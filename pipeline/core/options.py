@@ -17,7 +17,7 @@ from msgspec.structs import fields
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.endpoint import check_endpoint
 from reliable_pubsub.common.core.errors import UsageError
-from reliable_pubsub.common.core.keys import keys_of
+from reliable_pubsub.common.core.keys import keys_of_endpoint
 from reliable_pubsub.common.core.limits import NUMBER_MAX
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.settings import SUBSCRIBER_ENDPOINT
@@ -66,7 +66,7 @@ class ProxyWords(Struct, kw_only=True, rename="camel"):
             self.endpoint,
             self.allow_plaintext == "true",
             allowing="set option allowPlaintext to true",
-            encrypted=keys_of(self.endpoint) is not None,
+            encrypted=keys_of_endpoint(self.endpoint) is not None,
         )
 
     @property

@@ -14,7 +14,7 @@ from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.batch import Batch, column, message_bytes
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.limits import KIB
-from reliable_pubsub.publisher.core.outbox import Encoded, encoded
+from reliable_pubsub.publisher.core.outbox import Encoded, encoded_batch
 
 BATCH_BYTES: Final = 256 * KIB  # a subscriber that wants one message is sent the whole batch
 
@@ -31,7 +31,7 @@ class _Rows:
         self.bytes = 0
 
     def encoded(self, topic: str) -> Encoded:
-        return encoded(topic, Batch(self.values, column(self.keys), column(self.headers)))
+        return encoded_batch(topic, Batch(self.values, column(self.keys), column(self.headers)))
 
 
 class OutgoingRows:

@@ -43,7 +43,7 @@ class SparkFailedError(InDoubtError):
     code = "SPARK_FAILED"
 
 
-def error_of(code: str, exit_code: int, text: str) -> PubSubError:
+def error_of_task(code: str, exit_code: int, text: str) -> PubSubError:
     """An error of ours that has come from a task, where it may have been of a closer type."""
     error = _BY_EXIT_CODE.get(exit_code, PubSubError)(text)
     error.code = code
@@ -55,7 +55,7 @@ def _error_in(text: str) -> PubSubError | None:
     for found in _OURS.finditer(text):
         for kind in _kinds(PubSubError):
             if kind.__name__ == found[1]:
-                return error_of(kind.code, kind.exit_code, found[2])
+                return error_of_task(kind.code, kind.exit_code, found[2])
     return None
 
 

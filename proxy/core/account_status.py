@@ -13,7 +13,7 @@ from reliable_pubsub.common.core.requests import AnyRequest
 from reliable_pubsub.common.core.rights import NOTHING, QUOTAS, Quota
 from reliable_pubsub.common.core.status import AccountStatus, QuotaUse, Status, StatusReport
 
-from .quotas import Quotas, counted
+from .quotas import Quotas, counted_at_once
 from .state import State
 
 
@@ -66,5 +66,5 @@ def with_uses(
     """The first page of a STATUS with what keys use, counted in one go."""
     if not isinstance(request, Status) or request.after_topic or not request.rows_max:
         return report
-    found = counted(uses)
+    found = counted_at_once(uses)
     return replace(report, accounts=found.rows or UNSET, accounts_left_out=found.left_out or UNSET)

@@ -16,10 +16,10 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.actions import (
-    ActionEffect,
     AdminAck,
     AdminRequest,
     DeleteTopic,
+    Effect,
     EndSubscription,
     ForgetClient,
     Pause,
@@ -59,7 +59,7 @@ ROLES: Final[tuple[Role, ...]] = ("publisher", "subscriber")
 class Planned(Struct, frozen=True):
     """What an action would do."""
 
-    effect: ActionEffect = ActionEffect()
+    effect: Effect = Effect()
     records: tuple[Record, ...] = ()
     changes: bool = True  # False: there is nothing to do
 
@@ -100,13 +100,7 @@ def admin(state: State, request: AdminRequest, _body: bytes, now_ns: int) -> Dec
 
 
 def _ack(
-    state: State,
-    request: AdminRequest,
-    number: int,
-    effect: ActionEffect,
-    *,
-    done: bool,
-    already: bool,
+    state: State, request: AdminRequest, number: int, effect: Effect, *, done: bool, already: bool
 ) -> AdminAck:
     return AdminAck(
         **echo(state, request), number=number, done=done, already=already, effect=effect
@@ -142,9 +136,7 @@ def end_subscription(
     if isinstance(found, Decision):
         return NOTHING
     log, one = found
-    effect = ActionEffect(
-        first=one.cursor, end=one.cursor, generation=one.generation, subscriptions=1
-    )
+    effect = Effect(first=one.cursor, end=one.cursor, generation=one.generation, subscriptions=1)
     if is_group(do.subscriber):
         name = do.subscriber.removeprefix(GROUP_PREFIX)
         return Planned(effect, (_group_ended(log, name),))
@@ -164,7 +156,7 @@ def skip(state: State, request: AdminRequest, do: Skip, _now_ns: int) -> Plan:
         if do.end is None:
             why = f"there is nothing that {do.subscriber!r} has not acknowledged"
             return _not_possible(state, request, why)
-        return Planned(ActionEffect(first=one.cursor, end=one.cursor), changes=False)
+        return Planned(Effect(first=one.cursor, end=one.cursor), changes=False)
     if end > log.durable_end:
         return _beyond(state, request, log, end)
     return _moved(state, log, do.subscriber, one, end, "skip")
@@ -192,9 +184,7 @@ def _moved(
     session = state.sessions["subscriber", subscriber]
     begun = begun_after(state, log, subscriber, session, one.terms, session.control, cursor)
     record = replace(begun, moved=moved)
-    effect = ActionEffect(
-        first=one.cursor, end=cursor, generation=record.generation, subscriptions=1
-    )
+    effect = Effect(first=one.cursor, end=cursor, generation=record.generation, subscriptions=1)
     return Planned(effect, (record,))
 
 
@@ -211,9 +201,9 @@ def truncate(state: State, request: AdminRequest, do: Truncate, now_ns: int) -> 
         return place
     start = min(place, _batch(state, log, place)[0])
     if start <= log.start:
-        return Planned(ActionEffect(first=log.start, end=log.start), changes=False)
+        return Planned(Effect(first=log.start, end=log.start), changes=False)
     passed = sum(one.listens and one.cursor < start for one in log.subscriptions.values())
-    effect = ActionEffect(first=log.start, end=start, subscriptions=passed)
+    effect = Effect(first=log.start, end=start, subscriptions=passed)
     return Planned(effect, (_trimmed(state, log, start),))
 
 
@@ -236,7 +226,7 @@ def delete_topic(state: State, request: AdminRequest, do: DeleteTopic, _now_ns: 
             records.append(unsubscribed(log.topic_id, name, one, session))
     records += [_group_ended(log, name) for name in log.groups]
     subscriptions = len(records) - (log.start < log.end)
-    effect = ActionEffect(first=log.start, end=log.end, subscriptions=subscriptions)
+    effect = Effect(first=log.start, end=log.end, subscriptions=subscriptions)
     return Planned(effect, (*records, TopicDeleted(log.topic_id)))
 
 
@@ -335,7 +325,7 @@ def forget_client(state: State, request: AdminRequest, do: ForgetClient, _now_ns
             )
             return _not_possible(state, request, why)
         records = tuple(_numbers_forgotten(state, do.of))
-    effect = ActionEffect(subscriptions=len(ended))
+    effect = Effect(subscriptions=len(ended))
     return Planned(effect, (*records, session_forgotten(state, do.role, do.of)))
 
 

@@ -74,6 +74,6 @@ def subscriber_of(action: AnyAction) -> str:
     return "" if of_publisher else client_of(action)
 
 
-def topic_of(action: AnyAction) -> str:
+def topic_of_action(action: AnyAction) -> str:
     """The topic that an action is about; "": none."""
     return getattr(action, "topic", "")

@@ -23,10 +23,10 @@ from .group_state import (
     GroupRun,
     Member,
     changed,
-    cut,
+    cut_run,
     held,
-    joined,
     may_settle,
+    merged,
     settled,
     subscription_of_group,
     without_ended,
@@ -95,7 +95,7 @@ class Change:
 
         mine = [run for run in self._runs if self._is_mine(run) and which(run)]
         if mine:
-            self._runs = joined(
+            self._runs = merged(
                 freed(run) if self._is_mine(run) and which(run) else run for run in self._runs
             )
             self.is_changed = True
@@ -127,7 +127,9 @@ class Change:
                 lost.append((self._frontier, floor))
             self._lost += [Stretch(a, b - a) for a, b in lost if a < b]
             self._runs = [
-                cut(run, max(run.first, floor), run.end) for run in self._runs if run.end > floor
+                cut_run(run, max(run.first, floor), run.end)
+                for run in self._runs
+                if run.end > floor
             ]
             self._cursor = floor
             self.is_changed = True
@@ -302,7 +304,7 @@ class Change:
     def _extend_to(self, end: int) -> None:
         """Move the frontier up to this offset, unless it is above already."""
         if end > self._frontier:
-            self._runs = joined([*self._runs, GroupRun(self._frontier, end, "free", until_s=0.0)])
+            self._runs = merged([*self._runs, GroupRun(self._frontier, end, "free", until_s=0.0)])
             self.is_changed = True
 
     def _bury(self, run: GroupRun, buried: list[tuple[int, int]]) -> int:

@@ -145,14 +145,14 @@ def held(
     return GroupRun(run.first, run.end, "held", delivery, member, take, lease_ms, until_s)
 
 
-def cut(run: GroupRun, first: int, end: int) -> GroupRun:
+def cut_run(run: GroupRun, first: int, end: int) -> GroupRun:
     """A part of a run."""
     if first == run.first and end == run.end:
         return run
     return GroupRun(first, end, run.how, run.delivery, run.member, run.take, run.ms, run.until_s)
 
 
-def joined(runs: Iterable[GroupRun]) -> list[GroupRun]:
+def merged(runs: Iterable[GroupRun]) -> list[GroupRun]:
     """The same, with equal neighbours as one run."""
     found: list[GroupRun] = []
     for run in runs:
@@ -194,12 +194,12 @@ def changed(
             first, end = parts[index] if index < len(parts) else (run.end, run.end)
             if first > at:
                 stop = min(first, run.end)
-                found.append(cut(run, at, stop))
+                found.append(cut_run(run, at, stop))
             else:
                 stop = min(end, run.end)
-                found.append(change(index, cut(run, at, stop)))
+                found.append(change(index, cut_run(run, at, stop)))
             at = stop
-    return joined(found)
+    return merged(found)
 
 
 def without_ended(runs: Sequence[GroupRun], cursor: int) -> tuple[int, tuple[GroupRun, ...]]:

@@ -28,7 +28,7 @@ from reliable_pubsub.common.core.requests import Sub, Unsub
 from .appending import topic_for
 from .changed_log import log_changed, witness_ns
 from .group_change import Change
-from .group_state import GroupRun, Member, begun, joined, next_due_s, subscription_of_group
+from .group_state import GroupRun, Member, begun, merged, next_due_s, subscription_of_group
 from .records import ControlSeen, Decision, GroupChanged
 from .replies import decided, echo, limit_reached, malformed
 from .sessions import fence
@@ -289,7 +289,7 @@ def _is_needed(runs: tuple[GroupRun, ...], member: str) -> bool:
 def _given_back(runs: tuple[GroupRun, ...], member: str, now_s: float) -> tuple[GroupRun, ...]:
     """What a member holds is free again: it may have been delivered."""
     return tuple(
-        joined(
+        merged(
             GroupRun(run.first, run.end, "free", run.delivery, until_s=now_s)
             if run.how == "held" and run.member == member
             else run

@@ -17,7 +17,7 @@ from reliable_pubsub.common.core.journal import Seen
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.core.wire import decode_batch
 
-from .administration import client_of, topic_of
+from .administration import client_of, topic_of_action
 from .group_state import subscription_of_group
 from .records import (
     Administered,
@@ -157,7 +157,7 @@ class ProxyJournal:
                     number=number,
                     action=str(action.__struct_config__.tag),
                     who=who,
-                    topic=topic_of(action),
+                    topic=topic_of_action(action),
                     subscriber=client_of(action),
                     role=getattr(action, "role", ""),
                     generation=effect.generation,

@@ -61,7 +61,7 @@ SELECT first, publisher, sum(bytes) FROM (
 """
 
 
-def tables() -> list[bytes]:
+def table_statements() -> list[bytes]:
     """The statements that make the tables."""
     plain = re.sub(r"--[^\n]*", "", TABLES).replace(" WITHOUT ROWID", "")
     for theirs, ours in _TYPES.items():

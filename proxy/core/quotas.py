@@ -322,7 +322,7 @@ def _subscriptions(state: State, account: Account, running: _Running) -> Generat
     return count
 
 
-def counted(pieces: Generator[None, None, T]) -> T:
+def counted_at_once(pieces: Generator[None, None, T]) -> T:
     """The result of a count, made in one go."""
     while True:
         try:
@@ -339,7 +339,7 @@ def _used(state: State, account: Account, running: _Running, quota: _Counted) ->
     if quota == "topics_max":
         return len(account.topics)
     if quota == "subscriptions_max":
-        return counted(_subscriptions(state, account, running))
+        return counted_at_once(_subscriptions(state, account, running))
     if quota == "staged_bytes_max":
         return running.staged_bytes(state)
     return len(account.ids)

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 from msgspec import Struct
 
-from reliable_pubsub.common.core.actions import ActionEffect, AnyAction
+from reliable_pubsub.common.core.actions import AnyAction, Effect
 from reliable_pubsub.common.core.answers import AnyReply
 from reliable_pubsub.common.core.group_messages import Grant, Outcome, Stretch
 from reliable_pubsub.common.core.message_base import BatchHeader, GroupTerms, Role, StoredQoS, Terms
@@ -245,7 +245,7 @@ class Administered(Struct, frozen=True):
     who: str  # name of the key; "": the proxy knows no keys
     client: str
     action: AnyAction
-    effect: ActionEffect
+    effect: Effect
 
 
 class Staged(Struct, frozen=True, gc=False):

@@ -76,7 +76,7 @@ Row = tuple[Any, ...]
 Statement = tuple[str, Sequence[Any]]  # SQL, and its values
 
 
-def place_of(topic_id: int, offset: int) -> int:
+def row_key(topic_id: int, offset: int) -> int:
     """The row key of an offset: topics one after another, each in offset order.
 
     One number for both is SQLite's own row key, so a batch needs no index to be found by offset;
@@ -142,7 +142,7 @@ def _append(writes: _Writes, batch: Appended) -> None:
     topic_id, publisher, base, count = batch.topic_id, batch.publisher, batch.base, batch.count
     first, crc, qos = batch.first_sequence, batch.crc, batch.qos
     columns = (topic_id, base, count, publisher, batch.epoch, first, batch.timestamp_ns, crc, qos)
-    row = (place_of(topic_id, base), *columns, row_crc(*columns), batch.body)
+    row = (row_key(topic_id, base), *columns, row_crc(*columns), batch.body)
     writes.batches.append(row)
     newest = (topic_id, publisher, first, count, base, crc, qos)
     writes.rows["publisher"][topic_id, publisher, qos] = newest
@@ -267,7 +267,7 @@ def _add_action(writes: _Writes, one: Administered) -> None:
 def _trim(writes: _Writes, one: Trimmed) -> None:
     """Remove the batches of a topic below its start; also those that this commit appends."""
     topic_id, start = one.topic_id, one.start
-    places = (place_of(topic_id, 0), place_of(topic_id, start))
+    places = (row_key(topic_id, 0), row_key(topic_id, start))
     writes.last.append(("DELETE FROM batch WHERE place >= ? AND place < ?", places))
     row = (topic_id, *writes.topics[topic_id], start, one.end, one.timestamp_ns)
     writes.rows["topic"][topic_id,] = row

@@ -84,7 +84,7 @@ def start_offset(
         case "newest":
             return max(end - start.value, log.start)
         case "offset":
-            return at_offset(state, request, log, start.value, end)
+            return named_offset(state, request, log, start.value, end)
         case "time":
             return _at_time(state, request, log, start.value, end, now_ns)
         case "age":
@@ -93,7 +93,7 @@ def start_offset(
             return end
 
 
-def at_offset(
+def named_offset(
     state: State, request: Sub | History, log: TopicLog, offset: int, end: int
 ) -> int | Decision:
     """An offset that a client named, or the refusal."""

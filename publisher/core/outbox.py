@@ -53,7 +53,7 @@ class Encoded(Struct, frozen=True):
     body: bytes
 
 
-def encoded(topic: str, batch: Batch, *, are_bytes: bool = False) -> Encoded:
+def encoded_batch(topic: str, batch: Batch, *, are_bytes: bool = False) -> Encoded:
     """Encode a batch, or raise a TooLargeError or UsageError: it cannot be put."""
     body = encode_batch(batch, are_bytes=are_bytes)
     return Encoded(topic, len(batch.payloads), crc32(body), body)

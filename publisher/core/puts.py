@@ -41,7 +41,7 @@ from reliable_pubsub.common.core.steps import Wait
 from reliable_pubsub.common.core.wire import encode_batch
 
 from .delivery import AcknowledgedBy, DeliveryS
-from .outbox import Encoded, encoded
+from .outbox import Encoded, encoded_batch
 from .receipt import Receipt
 
 Column = TypeVar("Column")
@@ -203,7 +203,7 @@ class Payloads:
             each = [None] * len(payloads) if headers is None else headers
             headers = [with_content_type(one, chosen) for one in each]
         batch = Batch(plain, keys, headers, event_times_ns)
-        return WaitingPut(batch, encoded(topic_to_put_on(topic), batch, are_bytes=True), qos)
+        return WaitingPut(batch, encoded_batch(topic_to_put_on(topic), batch, are_bytes=True), qos)
 
     def of_stream(
         self, call: Callable[..., Any], topic: str, payload: object, codec: AnyCodec | None
@@ -271,7 +271,7 @@ def joined(puts: Sequence[WaitingPut]) -> tuple[Batch, Encoded]:
         _column([(one.headers, len(one.payloads)) for one in batches]),
         _column([(one.event_times_ns, len(one.payloads)) for one in batches]),
     )
-    return batch, encoded(puts[0].encoded.topic, batch)
+    return batch, encoded_batch(puts[0].encoded.topic, batch)
 
 
 def _column(

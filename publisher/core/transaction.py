@@ -38,7 +38,7 @@ from reliable_pubsub.common.core.transaction_messages import (
 )
 from reliable_pubsub.common.core.wire import encode_batch
 
-from .outbox import Encoded, Pending, encoded
+from .outbox import Encoded, Pending, encoded_batch
 from .puts import AnyCodec, Payloads, topic_to_put_on
 from .receipt import Receipt
 from .session import PublisherSession
@@ -144,7 +144,7 @@ class Transaction:
     def _encoded(self) -> Iterator[Encoded]:
         for topic, batches in self._rows.items():
             for rows in batches:
-                yield encoded(topic, _batch(rows))
+                yield encoded_batch(topic, _batch(rows))
 
     def __enter__(self) -> Transaction:
         self._begin()
@@ -177,7 +177,7 @@ def _batch(rows: Sequence[_Row]) -> Batch:
 # Sending.
 
 
-def digest_of(pending: Pending) -> bytes:
+def transaction_digest(pending: Pending) -> bytes:
     """The digest that tells a repeat from another transaction with the same number."""
     content = [(b.topic, b.first_sequence, b.count, b.crc) for b in pending.batches]
     return hashlib.sha256(msgspec.msgpack.encode(content)).digest()
@@ -221,6 +221,6 @@ def _attempt(pending: Pending, session: PublisherSession, attempt: bytes) -> Con
         **session.head(),
         transaction=pending.number,
         parts=(Part(TASK, attempt, len(pending.batches)),),
-        digest=digest_of(pending),
+        digest=transaction_digest(pending),
     )
     return (yield from session.asking(commit))

@@ -46,7 +46,7 @@ _REFUSED_S: Final = 30.0  # before a refused set is sent again: the tree may hav
 _encoder = msgspec.msgpack.Encoder()
 
 
-def digest_of(patterns: Iterable[Pattern], below: Iterable[str]) -> bytes:
+def interest_digest(patterns: Iterable[Pattern], below: Iterable[str]) -> bytes:
     """SHA-256 of a set: its patterns and the relays below, sorted, as msgpack."""
     return hashlib.sha256(_encoder.encode([sorted(patterns), sorted(below)])).digest()
 
@@ -73,7 +73,7 @@ class Wish:
         self._client = client
         self._version = 1
         self._below: frozenset[str] = frozenset()
-        self._digest = digest_of((), ())
+        self._digest = interest_digest((), ())
         self._set_wanted = True
         self._request = 0
         self._under_way = False
@@ -92,7 +92,7 @@ class Wish:
             return
         self.patterns, self._below = patterns, below
         self._version += 1
-        self._digest = digest_of(patterns, below)
+        self._digest = interest_digest(patterns, below)
         self._set_wanted = True
         self.refused = ""
         if not self._under_way:
@@ -265,7 +265,7 @@ class Links:
             self._steps_left -= cost
         known = self._links.setdefault(said.link, _Link(key))
         known.client, known.below = said.client, said.below
-        known.version, known.digest = said.version, digest_of(patterns, said.below)
+        known.version, known.digest = said.version, interest_digest(patterns, said.below)
         self._table.replace(said.link, checked, is_costly=steps > INTEREST_STEPS_MAX)
         self._count_below()
         return known

@@ -21,7 +21,7 @@ from reliable_pubsub.common.core.group_messages import Settle, Settled, Take, Ta
 from reliable_pubsub.common.core.recorder import Call
 from reliable_pubsub.common.core.requests import Sub, Unsub
 from reliable_pubsub.common.core.session import SESSIONS_BEGUN_MAX
-from reliable_pubsub.common.core.start import in_words
+from reliable_pubsub.common.core.start import start_in_words
 
 from .membership import Membership, PendingRequest
 from .session import SubscriberSession
@@ -96,7 +96,7 @@ class GroupRequests:
 
         def ask() -> Conversation[AnyReply]:
             head = session.control_head()
-            begun = in_words(start) if start else ""
+            begun = start_in_words(start) if start else ""
             call.invoke(epoch=session.inbox.epoch, group=asked.group, start=begun)
             return session.asking(
                 Sub(

@@ -22,7 +22,7 @@ from reliable_pubsub.common.core.message_base import Start, Terms
 from reliable_pubsub.common.core.pattern_messages import Fetch, Fetched, FetchedTopic, Told
 
 from .fetching import Fetching, patience_s
-from .pattern_subscribing import PatternSubscribing, in_words
+from .pattern_subscribing import PatternSubscribing, pattern_in_words
 from .pattern_subscription import FETCHED_MAX, PatternSubscription
 from .place import Place
 from .pushing import Pushing
@@ -191,7 +191,7 @@ class PatternFetching:
         """A topic that is new here: the proxy has begun its subscription at its first message."""
         asked, terms = one.asked, shown.terms or one.asked.terms
         with self._session.recorder.call("subscribe", each.topic) as call:
-            call.invoke(epoch=self._session.inbox.epoch, match=in_words(asked.pattern))
+            call.invoke(epoch=self._session.inbox.epoch, match=pattern_in_words(asked.pattern))
             place = Place(
                 shown.log,
                 0,

@@ -135,7 +135,7 @@ class PatternSubscribing:
     ) -> Conversation[AnyReply]:
         def ask() -> Conversation[AnyReply]:
             head = self._session.control_head()
-            call.invoke(epoch=self._session.inbox.epoch, match=in_words(asked.pattern))
+            call.invoke(epoch=self._session.inbox.epoch, match=pattern_in_words(asked.pattern))
             return self._session.asking(
                 Match(**head, match=asked.pattern, start=start, terms=asked.terms, ends=ends)
             )
@@ -155,5 +155,5 @@ def check_pattern(pattern: Pattern) -> None:
     _kinds.check(pattern)
 
 
-def in_words(pattern: Pattern) -> str:
+def pattern_in_words(pattern: Pattern) -> str:
     return f"{pattern.kind} {pattern.text}"

@@ -22,7 +22,7 @@ from reliable_pubsub.common.core.errors import (
 from reliable_pubsub.common.core.message_base import Start
 from reliable_pubsub.common.core.requests import History
 from reliable_pubsub.common.core.session import ClientSession, refusal
-from reliable_pubsub.common.core.start import Position, in_words, newest, start_of
+from reliable_pubsub.common.core.start import Position, newest, start_in_words, start_of
 from reliable_pubsub.common.core.wire import direct_batches
 
 
@@ -95,9 +95,9 @@ def stored_batches(request: History, reply: AnyReply, body: bytes) -> list[Store
             raise LostError(topic=topic, first=reply.first, end=reply.end)
         case LogChanged():
             raise LogChangedError(
-                f"topic {topic!r}: {in_words(request.start)} of log {request.log} is not in the "
-                f"current log, {reply.log} with offsets {reply.start} to {reply.end} (exclusive): "
-                "the proxy was replaced, or set back to an older copy"
+                f"topic {topic!r}: {start_in_words(request.start)} of log {request.log} is not in "
+                f"the current log, {reply.log} with offsets {reply.start} to {reply.end} "
+                "(exclusive): the proxy was replaced, or set back to an older copy"
             )
         case _:
             raise refusal(reply, client=request.client, epoch=request.epoch, topic=topic)

@@ -22,7 +22,7 @@ from reliable_pubsub.common.core.errors import LogChangedError
 from reliable_pubsub.common.core.message_base import SessionKind, Start, Terms
 from reliable_pubsub.common.core.recorder import Call
 from reliable_pubsub.common.core.requests import Bye, Sub, Unsub
-from reliable_pubsub.common.core.start import in_words
+from reliable_pubsub.common.core.start import start_in_words
 
 from .place import Place, repositioned
 from .session import SubscriberSession
@@ -185,7 +185,7 @@ class Subscribing:
             call.invoke(
                 epoch=self._session.inbox.epoch,
                 cursor=sub.cursor,
-                start=in_words(asked.start) if asked.start else "",
+                start=start_in_words(asked.start) if asked.start else "",
             )
             return (
                 yield from self._session.asking(
@@ -206,7 +206,7 @@ class Subscribing:
     def _in_other_log(self, subscription: TopicSubscription, sub: _Sub, end: int) -> _Sub:
         """The same SUB for a different log, which ends at `end`."""
         start = _start_in_other_log(self.on_log_changed, end)
-        begins = f"the log has changed; begins at {in_words(start)} ({self.on_log_changed})"
+        begins = f"the log has changed; begins at {start_in_words(start)} ({self.on_log_changed})"
         self._session.tell(logging.WARNING, begins, subscription.topic)
         asked = replace(sub.asked, start=start, log=None, replay=True)
         return replace(sub, asked=asked, place=None)

@@ -16,9 +16,9 @@ from reliable_pubsub.common.core.status import (
 )
 from reliable_pubsub.console.core.board import Board, Order
 from reliable_pubsub.console.core.reasons import (
-    duration,
     reason_of_group,
     reason_of_subscription,
+    roughly,
 )
 from reliable_pubsub.relay.core.messages import AboveStatus, BelowStatus, NodeReport
 from reliable_pubsub.relay.core.tree import TreeSnapshot
@@ -236,4 +236,4 @@ def test_a_pause_and_a_full_disk_are_said_on_every_page() -> None:
     ("seconds", "words"), [(0.04, "0.0 s"), (12, "12 s"), (150, "2 min"), (90_000, "25 h")]
 )
 def test_a_duration_has_the_largest_unit_that_says_something(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
+    assert roughly(seconds) == words

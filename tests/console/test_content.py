@@ -11,7 +11,7 @@ from reliable_pubsub.common.core import dead_letter
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import NotPossibleError
 from reliable_pubsub.common.core.message_base import BatchHeader
-from reliable_pubsub.console.core.actions import AskedAction, as_seen, in_words
+from reliable_pubsub.console.core.actions import AskedAction, action_in_words, as_seen
 from reliable_pubsub.console.core.content import (
     SHOWN_BYTES_MAX,
     best_form,
@@ -202,7 +202,7 @@ class TestAnAction:
         ],
     )
     def test_is_said_before_it_is_done(self, asked: AskedAction, words: str) -> None:
-        assert in_words(asked, self.OUTCOME).startswith(words)
+        assert action_in_words(asked, self.OUTCOME).startswith(words)
 
     def test_that_is_confirmed_is_the_one_that_was_looked_at(self) -> None:
         assert (

@@ -9,7 +9,7 @@ from reliable_pubsub.common.core.endpoint import (
     reaches_requests_only,
     with_any_port,
 )
-from reliable_pubsub.common.core.resolving import resolve, typed
+from reliable_pubsub.common.core.resolving import resolve, typed_settings
 from reliable_pubsub.proxy.__main__ import broker_settings, reachability_warnings, server_settings
 from reliable_pubsub.proxy.push import EndpointSettings
 from reliable_pubsub.proxy.reloading import Configured
@@ -50,7 +50,7 @@ def test_another_port_is_sought_on_the_same_interface(endpoint: str, expected: s
 
 def settings_with(**chosen: str) -> ServerSettings:
     resolved = resolve(chosen, {}, {})
-    configured = Configured(typed(resolved), broker_settings(resolved, {}))
+    configured = Configured(typed_settings(resolved), broker_settings(resolved, {}))
     return server_settings(resolved, configured, accept_loss=False)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from reliable_pubsub import ConfigurationError, InvalidNameError, secure
 from reliable_pubsub.common.core.certificates import KEY_CHARS, is_key
-from reliable_pubsub.common.core.keys import SecureEndpoint, keys_of
+from reliable_pubsub.common.core.keys import SecureEndpoint, keys_of_endpoint
 from reliable_pubsub.common.core.rights import KnownKey
 from reliable_pubsub.common.core.settings import Settings
 from reliable_pubsub.common.key_files import (
@@ -163,17 +163,17 @@ class TestAnEndpointWithKeys:
     @pytest.mark.parametrize("copied", [copy.copy, pickled])
     def test_is_its_text_and_keeps_them_in_copies(self, endpoint: str, copied: Any) -> None:
         assert copied(endpoint) == endpoint == "tcp://host:5555"
-        assert keys_of(copied(endpoint)) == keys_of(endpoint) is not None
+        assert keys_of_endpoint(copied(endpoint)) == keys_of_endpoint(endpoint) is not None
 
     def test_lends_them_to_the_endpoints_that_its_node_names(self, endpoint: str) -> None:
         assert reachable("tcp://0.0.0.0:5557", endpoint) == "tcp://host:5557"
         for named in ("tcp://0.0.0.0:5557", "tcp://other:5557"):
-            assert keys_of(reachable(named, endpoint)) == keys_of(endpoint)
+            assert keys_of_endpoint(reachable(named, endpoint)) == keys_of_endpoint(endpoint)
 
     def test_has_a_key_of_its_own_if_it_was_given_none(self, tmp_path: Path) -> None:
         public_file, _ = new_pair(tmp_path, "proxy")
 
-        one, other = (keys_of(secure("tcp://host:1", str(public_file))) for _ in range(2))
+        one, other = (keys_of_endpoint(secure("tcp://host:1", str(public_file))) for _ in range(2))
 
         assert isinstance(secure("tcp://host:1", str(public_file)), SecureEndpoint)
         assert one is not None

@@ -12,10 +12,10 @@ import pytest
 from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.common.core.conversation import (
     Conversation,
-    Effect,
     Exchange,
     Reopen,
     Save,
+    ShellEffect,
     Sleep,
 )
 from reliable_pubsub.common.core.errors import InDoubtError, ProxyUnreachableError
@@ -23,7 +23,7 @@ from reliable_pubsub.common.core.message_base import QoS
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.world import World
 from reliable_pubsub.publisher.client import Publisher
-from reliable_pubsub.publisher.core.outbox import Outbox, encoded
+from reliable_pubsub.publisher.core.outbox import Outbox, encoded_batch
 from reliable_pubsub.publisher.core.puts import WaitingPut
 from reliable_pubsub.publisher.core.receipt import Receipt
 from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy
@@ -61,7 +61,7 @@ class House:
             await asyncio.sleep(0)
             value = self.carry_out(effect)
 
-    def carry_out(self, effect: Effect) -> object:
+    def carry_out(self, effect: ShellEffect) -> object:
         match effect:
             case Exchange():
                 self.transport.send(effect.frames)
@@ -78,7 +78,7 @@ class House:
 
 def a_put(qos: QoS = 2, note: bytes | None = None, *, count: int = 1) -> WaitingPut:
     batch = Batch([b"a"] * count)
-    return WaitingPut(batch, encoded("t", batch), qos, note)
+    return WaitingPut(batch, encoded_batch("t", batch), qos, note)
 
 
 def by_asyncio(house: House, puts: int) -> None:

@@ -6,17 +6,17 @@ from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.common.core.errors import ProxyUnreachableError, UsageError
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX
 from reliable_pubsub.common.core.wire import decode_batch
-from reliable_pubsub.publisher.core.outbox import encoded
+from reliable_pubsub.publisher.core.outbox import encoded_batch
 from reliable_pubsub.publisher.core.puts import WaitingPut, failed, fitting, joined
 
 
 def a_put(*payloads: bytes, topic: str = "t", qos: int = 2, is_alone: bool = False) -> WaitingPut:
     batch = Batch(payloads)
-    return WaitingPut(batch, encoded(topic, batch), qos, is_alone=is_alone)  # type: ignore[arg-type]
+    return WaitingPut(batch, encoded_batch(topic, batch), qos, is_alone=is_alone)  # type: ignore[arg-type]
 
 
 def a_put_of(batch: Batch) -> WaitingPut:
-    return WaitingPut(batch, encoded("t", batch), 2)
+    return WaitingPut(batch, encoded_batch("t", batch), 2)
 
 
 def test_puts_on_one_topic_at_one_level_share_a_request() -> None:

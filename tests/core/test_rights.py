@@ -27,7 +27,7 @@ from reliable_pubsub.common.core.qos0_messages import Listeners, Ring
 from reliable_pubsub.common.core.requests import Dead, DeliveryRequest
 from reliable_pubsub.common.core.status import Clients, Status, StatusReport
 from reliable_pubsub.proxy.core import broker
-from reliable_pubsub.relay.core.interest_link import digest_of
+from reliable_pubsub.relay.core.interest_link import interest_digest
 from reliable_pubsub.relay.core.messages import InterestAck, InterestRequest, Node, NodeReport
 from reliable_pubsub.relay.core.needs import NEEDS
 from reliable_pubsub.relay.core.pattern import EVERYTHING, Pattern
@@ -68,7 +68,7 @@ def an_interest(*patterns: Pattern, version: int = 1, client: str = "s") -> Inte
         request=1,
         link=LINK,
         version=version,
-        digest=digest_of(patterns, ()),
+        digest=interest_digest(patterns, ()),
         patterns=patterns,
     )
 

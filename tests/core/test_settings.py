@@ -20,7 +20,7 @@ from reliable_pubsub.common.core.resolving import (
     parse_settings_json,
     resolve,
     settings_from_document,
-    typed,
+    typed_settings,
     unknown_variables,
 )
 from reliable_pubsub.common.core.settings import BY_NAME, SETTINGS, Setting
@@ -219,7 +219,7 @@ class TestASettingsFile:
             file = parse_settings_json(text, "settings.json")
         except ConfigurationError:
             return
-        typed(resolve({}, file, {}))
+        typed_settings(resolve({}, file, {}))
 
 
 class TestAYamlFileOfTheProxy:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from reliable_pubsub import Earliest, LastReceived, Now, UsageError, ago, at_offset, at_time, newest
 from reliable_pubsub.common.core.message_base import Start
-from reliable_pubsub.common.core.start import in_words, parse_start
+from reliable_pubsub.common.core.start import parse_start, start_in_words
 
 HOUR_NS = 3600 * 10**9
 
@@ -70,7 +70,7 @@ def test_what_says_no_place_is_refused_with_what_can_be_said(text: str) -> None:
     | st.builds(ago, st.timedeltas(timedelta(0), timedelta(days=36_500)))
 )
 def test_a_start_in_words_is_read_back_as_it_was(start: Start) -> None:
-    assert parse_start(in_words(start)) == start
+    assert parse_start(start_in_words(start)) == start
 
 
 def test_a_moment_keeps_its_microseconds_and_its_zone() -> None:

@@ -19,7 +19,7 @@ from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MA
 from reliable_pubsub.common.core.message_base import Start
 from reliable_pubsub.common.core.pattern import glob
 from reliable_pubsub.common.core.plan_mark import PlanMark, begin_plan
-from reliable_pubsub.common.core.start import Earliest, ago, at_offset, in_words
+from reliable_pubsub.common.core.start import Earliest, ago, at_offset, start_in_words
 from reliable_pubsub.common.core.step_file import parse_publisher_steps, parse_subscriber_steps
 from reliable_pubsub.common.core.steps import (
     PlanPosition,
@@ -310,7 +310,7 @@ class TestASubscriberFile:
         (step,) = subscriber_steps(f"steps:\n- action: subscribe\n  topic: t\n  from: {text}\n")
 
         assert step == SubscriberStep(action="subscribe", topic="t", start=start)
-        assert describe([step])[0].detail == f"from {in_words(start)}"
+        assert describe([step])[0].detail == f"from {start_in_words(start)}"
 
     def test_a_subscribe_may_bound_its_deliveries(self) -> None:
         (step,) = subscriber_steps("steps: [{action: subscribe, topic: t, max_deliveries: 5}]")

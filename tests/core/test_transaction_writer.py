@@ -15,11 +15,11 @@ from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.transaction_messages import CommitAck, Part, StageAck
 from reliable_pubsub.common.core.wire import decode_request
 from reliable_pubsub.proxy.core.state import BrokerSettings
-from reliable_pubsub.publisher.core.outbox import encoded
+from reliable_pubsub.publisher.core.outbox import encoded_batch
 from reliable_pubsub.publisher.writer import TransactionWriter
 from tests.fakes import Link, MemoryProxy, a_broker, a_hello, a_world, an_action
 
-BATCH = encoded("t", Batch([b"x"]))
+BATCH = encoded_batch("t", Batch([b"x"]))
 ATTEMPT = b"attempt0"
 PART = Part(0, ATTEMPT, 1)
 

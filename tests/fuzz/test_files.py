@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.limits import STEP_FILE_BYTES_MAX
-from reliable_pubsub.common.core.resolving import resolve, typed
+from reliable_pubsub.common.core.resolving import resolve, typed_settings
 from reliable_pubsub.common.core.settings import BY_NAME
 from reliable_pubsub.common.core.step_file import parse_publisher_steps, parse_subscriber_steps
 from reliable_pubsub.common.core.step_keys import GetKeys, PutKeys, SubscribeKeys, UnsubscribeKeys
@@ -51,9 +51,9 @@ def subscriber_steps(document: Document) -> None:
 
 def settings_of_the_proxy(document: Document) -> None:
     for_all, topics = split_document(document)
-    typed(resolve({}, for_all, {}))
+    typed_settings(resolve({}, for_all, {}))
     for own in topics.values():
-        typed(resolve({}, {**for_all, **own}, {}))
+        typed_settings(resolve({}, {**for_all, **own}, {}))
 
 
 PUBLISHER_KEYS = keys_of(PutKeys)

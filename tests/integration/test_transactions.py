@@ -17,7 +17,7 @@ from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.common.core.transaction_messages import Part
 from reliable_pubsub.common.core.wire import decode_reply, encode
 from reliable_pubsub.common.transport import ReqTransport
-from reliable_pubsub.publisher.core.outbox import encoded
+from reliable_pubsub.publisher.core.outbox import encoded_batch
 from reliable_pubsub.publisher.writer import TransactionWriter
 from tests.fakes import a_stage, put_body
 
@@ -132,7 +132,7 @@ def test_tasks_of_an_unknown_writer_stage_at_once_and_stop_neither_each_other_no
         begin.wait()
         with a_writer() as writer:
             for chunk in range(3):
-                row = encoded("rows", Batch([b"%d.%d" % (task, chunk)]))
+                row = encoded_batch("rows", Batch([b"%d.%d" % (task, chunk)]))
                 assert writer.stage(1, task, b"attempt%d" % task, chunk, row)
         return Part(task, b"attempt%d" % task, 3)
 
@@ -141,8 +141,8 @@ def test_tasks_of_an_unknown_writer_stage_at_once_and_stop_neither_each_other_no
     with a_writer() as driver:
         driver.commit(1, parts)
         with a_writer() as late:  # a task of a try that Spark has given up
-            assert not late.stage(1, 0, b"attempt-late", 0, encoded("rows", Batch([b"late"])))
-            late.stage(2, 0, b"attempt-late", 0, encoded("rows", Batch([b"late"])))
+            assert not late.stage(1, 0, b"attempt-late", 0, encoded_batch("rows", Batch([b"late"])))
+            late.stage(2, 0, b"attempt-late", 0, encoded_batch("rows", Batch([b"late"])))
         driver.commit(2, [])
 
     assert service.payloads("rows") == [b"%d.%d" % (t, c) for t in range(tasks) for c in range(3)]

@@ -22,7 +22,7 @@ from reliable_pubsub.common.core.journal import (
     StoredLine,
 )
 from reliable_pubsub.lab.core.checker import check
-from reliable_pubsub.lab.core.parts import PARTS_MAX, Sketch, cut, together, topic_of
+from reliable_pubsub.lab.core.parts import PARTS_MAX, Sketch, cut, together, topic_of_line
 from reliable_pubsub.lab.core.run import LabRun, OutputLine
 from reliable_pubsub.lab.core.verdict import Verdict
 
@@ -43,18 +43,18 @@ def sketches_of(run: LabRun) -> list[Sketch]:
 
 
 def parts_of(run: LabRun) -> Mapping[str, int]:
-    shared = [line for line in run.lines if not topic_of(line)]
+    shared = [line for line in run.lines if not topic_of_line(line)]
     return cut(shared, sketches_of(run), {})
 
 
 def by_parts(run: LabRun) -> Verdict:
     """The verdict that parts give together."""
     parts = parts_of(run)
-    shared = [line for line in run.lines if not topic_of(line)]
+    shared = [line for line in run.lines if not topic_of_line(line)]
     nothing: dict[str, Sequence[OutputLine]] = dict.fromkeys(run.outputs, ())
     verdicts = []
     for part in sorted(set(parts.values())):
-        lines = [line for line in run.lines if parts.get(topic_of(line), part) == part]
+        lines = [line for line in run.lines if parts.get(topic_of_line(line), part) == part]
         outputs = {
             name: [entry for entry in some if parts[entry.topic] == part]
             for name, some in run.outputs.items()

@@ -37,7 +37,7 @@ from reliable_pubsub.pipeline.core.loss import DataLossError
 from reliable_pubsub.pipeline.core.manifest import Manifest, folder_name, in_order, merges
 from reliable_pubsub.pipeline.core.options import SourceOptions
 from reliable_pubsub.pipeline.job import topics_wanted
-from reliable_pubsub.pipeline.tasks import OnDone, unheard
+from reliable_pubsub.pipeline.tasks import OnDone, unshown
 from tests.fakes import PATIENT, Link, MemoryProxy, a_broker
 
 from .test_stream import KEEP_NOTHING, Job, a_log, put
@@ -66,7 +66,7 @@ class Here:
         self.job = job
         self._cores = cycle((2, 3, 1))
 
-    def run(self, act: Callable[[W], R], work: Sequence[W], on_done: OnDone = unheard) -> list[R]:
+    def run(self, act: Callable[[W], R], work: Sequence[W], on_done: OnDone = unshown) -> list[R]:
         """See `tasks.Tasks`."""
         return [self._act(act, one) for one in work]
 
@@ -404,7 +404,7 @@ class TestTwoDrivers:
 
         class Racing(Here):
             def run(
-                self, act: Callable[[W], R], work: Sequence[W], on_done: OnDone = unheard
+                self, act: Callable[[W], R], work: Sequence[W], on_done: OnDone = unshown
             ) -> list[R]:
                 done = super().run(act, work, on_done)
                 put(proxy, 1)

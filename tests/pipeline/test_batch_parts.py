@@ -12,12 +12,14 @@ from reliable_pubsub.common.core.errors import ConflictError, LimitError
 from reliable_pubsub.common.core.wire import decode_batch
 from reliable_pubsub.pipeline import batch_parts
 from reliable_pubsub.pipeline.batch_parts import PartWriter
-from reliable_pubsub.publisher.core.outbox import Encoded, encoded
+from reliable_pubsub.publisher.core.outbox import Encoded, encoded_batch
 from reliable_pubsub.publisher.writer import TransactionWriter
 from tests.fakes import Link, MemoryProxy, a_world
 
 ROWS = [b"row %d" % n for n in range(7)]
-TWO_ROWS = 2 * len(encoded("t", Batch([ROWS[0]])).body)  # bytes of a part: two batches of one row
+TWO_ROWS = 2 * len(
+    encoded_batch("t", Batch([ROWS[0]])).body
+)  # bytes of a part: two batches of one row
 
 
 class Killed(Exception):
@@ -50,7 +52,7 @@ class Task:
             for place, row in enumerate(rows[:ends_at]):
                 if place == dies_at:
                     raise Killed
-                last.append(encoded("t", Batch([row])))
+                last.append(encoded_batch("t", Batch([row])))
                 if len(last) == 2:
                     yield last.pop(0)
 

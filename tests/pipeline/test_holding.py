@@ -17,7 +17,7 @@ from reliable_pubsub.pipeline.core.holding import (
     refuse_unheld,
 )
 from reliable_pubsub.pipeline.core.places import check_local
-from reliable_pubsub.pipeline.records import SAMPLE_ROWS, Columns, Format, about
+from reliable_pubsub.pipeline.records import SAMPLE_ROWS, Columns, Format, estimated_size
 from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.topic_log import Retention
 from tests.fakes import (
@@ -118,7 +118,7 @@ class TestTheSizeOfAFile:
         for rows, near in ((10, 0.0), (50 * SAMPLE_ROWS, 0.01)):
             path.write_text("v\n" * (form == "csv") + f"{lines[form]}\n" * rows)
 
-            records, size = about(path, form, columns)
+            records, size = estimated_size(path, form, columns)
 
             assert records == pytest.approx(rows, rel=near)
             assert size == pytest.approx(8 * rows, rel=near)

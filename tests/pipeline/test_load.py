@@ -22,7 +22,7 @@ from reliable_pubsub.pipeline.loading import (
     named_files,
     other_parts,
     places,
-    publisher_of,
+    publisher_of_file,
     refuse_other_cut,
 )
 from reliable_pubsub.pipeline.numbered import BATCH_RECORDS, SourceOutcome
@@ -162,7 +162,7 @@ def test_a_file_counts_under_its_path_below_the_base(tmp_path: Path) -> None:
     ((full, _),) = named_files((tmp_path / "two" / "data" / "a.csv",), None)
 
     assert name == same == "data/a.csv"
-    assert publisher_of(full) != publisher_of(name)
+    assert publisher_of_file(full) != publisher_of_file(name)
     assert format_of(Path("x.NDJSON")) == "jsonl"
     with pytest.raises(ConfigurationError, match="is not below"):
         named_files((tmp_path / "one" / "data",), tmp_path / "two")

@@ -11,7 +11,7 @@ from pyspark.cloudpickle import dumps, loads
 from pyspark.sql import SparkSession
 
 from reliable_pubsub.common.core.journal import Found, FoundEnd, Seen
-from reliable_pubsub.common.core.keys import ClientKeys, KeyPair, SecureEndpoint, keys_of
+from reliable_pubsub.common.core.keys import ClientKeys, KeyPair, SecureEndpoint, keys_of_endpoint
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.run import LabRun
 from reliable_pubsub.lab.core.verdict import RuleVerdict, Verdict
@@ -141,7 +141,7 @@ def test_the_keys_of_an_endpoint_travel_with_the_source_of_a_live_log() -> None:
     kind = live_source(options, {"t": Whereabouts("x.1", 3, 7, {})})
     there = loads(dumps(kind))({}).parsed()  # type: ignore[no-untyped-call]
 
-    assert keys_of(there.endpoint) == keys
+    assert keys_of_endpoint(there.endpoint) == keys
     assert (there.starting.of("t"), there.ending.of("t")) == (3, 7)
 
 

@@ -38,7 +38,7 @@ from reliable_pubsub.pipeline.replay_tasks import (
     stage_part,
 )
 from reliable_pubsub.pipeline.replaying import targets_of
-from reliable_pubsub.pipeline.tasks import OnDone, SparkTasks, unheard
+from reliable_pubsub.pipeline.tasks import OnDone, SparkTasks, unshown
 from tests.integration.harness import STUBBORN, Service, eventually, losing_link
 
 from .test_archive import catch_up
@@ -270,7 +270,7 @@ class TestRangesOfATopic:
             return staged
 
         class Killing(SparkTasks):
-            def run(self, act: Any, work: Sequence[Any], on_done: OnDone = unheard) -> list[Any]:
+            def run(self, act: Any, work: Sequence[Any], on_done: OnDone = unshown) -> list[Any]:
                 return super().run(stage_or_die if act is stage_part else act, work)
 
         assert replay_side_by_side([work], Killing(spark), lambda n, topic: None)[0].put == 100

@@ -20,7 +20,7 @@ from reliable_pubsub.common.core.limits import (
 from reliable_pubsub.relay.core import pattern as pattern_module
 from reliable_pubsub.relay.core.automaton import Effort
 from reliable_pubsub.relay.core.expression import regex
-from reliable_pubsub.relay.core.interest_link import Links, digest_of
+from reliable_pubsub.relay.core.interest_link import Links, interest_digest
 from reliable_pubsub.relay.core.interest_table import InterestTable
 from reliable_pubsub.relay.core.messages import InterestAck, InterestRequest
 from reliable_pubsub.relay.core.pattern import EVERYTHING, Kinds, Pattern, aggregate, automaton_of
@@ -83,7 +83,7 @@ def test_of_a_set_that_costs_too_much_no_more_is_read_and_everything_is_sent() -
         request=1,
         link=b"l" * 16,
         version=1,
-        digest=digest_of(patterns, ()),
+        digest=interest_digest(patterns, ()),
         patterns=patterns,
     )
     automaton_of.cache_clear()
@@ -104,7 +104,7 @@ def said_by(link: bytes, *patterns: Pattern) -> InterestRequest:
         request=1,
         link=link * 16,
         version=1,
-        digest=digest_of(patterns, ()),
+        digest=interest_digest(patterns, ()),
         patterns=patterns,
     )
 

@@ -334,9 +334,9 @@ class TestTheServer:
             assert check_store(store.connection).messages == 1
 
     def test_is_shown_without_its_password(self) -> None:
-        from reliable_pubsub.proxy.postgres_connection import shown
+        from reliable_pubsub.proxy.postgres_connection import dsn_without_password
 
-        assert shown("postgresql://me:secret@a,b:5433/log?sslmode=require") == (
+        assert dsn_without_password("postgresql://me:secret@a,b:5433/log?sslmode=require") == (
             "postgresql://a,b:5433/log"
         )
 

@@ -24,7 +24,7 @@ from reliable_pubsub.common.core.wire import (
     encode,
     encode_batch,
 )
-from reliable_pubsub.relay.core.interest_link import digest_of
+from reliable_pubsub.relay.core.interest_link import interest_digest
 from reliable_pubsub.relay.core.messages import AnyInterestReply, InterestRequest, Node
 from reliable_pubsub.relay.core.pattern import Pattern
 from reliable_pubsub.relay.core.push import decode_any_push, encode_push, shared_topic_frame
@@ -119,7 +119,7 @@ def test_a_batch_is_these_bytes(columns: Sequence[Any], count: int, frame: bytes
 def test_a_digest_is_these_bytes(one: dict[str, Any]) -> None:
     patterns = [Pattern(*pattern) for pattern in one["patterns"]]
 
-    assert digest_of(patterns, one["below"]).hex() == one["digest"]
+    assert interest_digest(patterns, one["below"]).hex() == one["digest"]
 
 
 @each("name", [name for name, one in MALFORMED.items() if not one.echo])
