@@ -130,15 +130,19 @@ def decode_reply(frames: Sequence[bytes]) -> tuple[AnyReply, bytes]:
 
 
 def _split(frames: Sequence[bytes]) -> tuple[bytes, bytes | None]:
-    if not frames or frames[0] != PROTOCOL:
+    """The header and the body, if there is one."""
+    count = len(frames)
+    if not count or frames[0] != PROTOCOL:
         raise MalformedError("first frame is not RPS1: another protocol, or another version")
-    if not 2 <= len(frames) <= FRAMES_MAX:
-        raise MalformedError(f"{len(frames)} frames, expected RPS1, header and perhaps a body")
+    if not 2 <= count <= FRAMES_MAX:
+        raise MalformedError(f"{count} frames, expected RPS1, header and perhaps a body")
     if len(frames[1]) > HEADER_BYTES_MAX:
         raise MalformedError(f"header of {len(frames[1])} bytes, at most {HEADER_BYTES_MAX}")
-    if len(frames) == 3 and len(frames[2]) > BODY_BYTES_MAX:
+    if count == 2:
+        return frames[1], None
+    if len(frames[2]) > BODY_BYTES_MAX:
         raise MalformedError(f"body of {len(frames[2])} bytes, at most {BODY_BYTES_MAX}")
-    return frames[1], frames[2] if len(frames) == 3 else None
+    return frames[1], frames[2]
 
 
 # Bodies.
@@ -238,7 +242,7 @@ def decode_batch(body: bytes | memoryview, count: int) -> Batch:
 def direct_batches(
     topic: str, cursor: int, batches: Sequence[BatchHeader], body: bytes
 ) -> list[StoredBatch]:
-    """Decode the batches that follow a cursor directly; older ones are dropped (rule R8).
+    """Decode the direct followers of a cursor; what is below it is dropped (rule R8).
 
     Raises:
         MalformedError: there is a gap before or between the batches, or a body is not what its
