@@ -111,7 +111,7 @@ class LazyGroup(CommandGroup):
 
 
 class StandardOutput(io.TextIOWrapper):
-    """Writes what the encoding of the terminal lacks as escapes; a failure is an error of ours."""
+    """Writes what the encoding of the terminal lacks as escapes; a failure is a PubSubError."""
 
     def __init__(self, plain: io.TextIOWrapper) -> None:
         """Write where a plain one writes."""
@@ -179,7 +179,7 @@ class RenamedOption(click.Option):
 
 @contextmanager
 def readable_errors() -> Iterator[None]:
-    """Turn an error of ours into one paragraph on stderr and its exit code."""
+    """Turn a PubSubError into one paragraph on stderr and its exit code."""
     try:
         yield
     except PubSubError as error:

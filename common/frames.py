@@ -25,8 +25,8 @@ def _tops() -> dict[int, FrameType]:
     """The newest frame of each thread.
 
     CPython before 3.12.3 holds a lock of the runtime while it makes these objects. If they are one
-    too many, garbage is collected there, and a `threading.local` among it waits for that lock for
-    ever, with the GIL (python/cpython, issue 106883). So none is collected: in one call of C, so
+    too many, garbage is collected there, and a `threading.local` among it waits for that lock
+    forever, with the GIL (python/cpython, issue 106883). So none is collected: in one call of C, so
     that no thread and no signal handler meets a process that does not collect.
     """
     if not gc.isenabled():

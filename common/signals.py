@@ -14,7 +14,7 @@ from .command_line import complain
 from .core.errors import InDoubtError
 
 UNFINISHED = InDoubtError.exit_code  # ended before the work was done: run again to resume
-RESUME = "stopped: what is left is kept; run the same command again to go on"
+RESUME = "stopped: what is left is kept; run the same command again to continue"
 
 
 class Stopped(BaseException):

@@ -26,7 +26,7 @@ _M_ARENA_MAX: Final = -8  # of malloc.h
 
 @contextmanager
 def system_errors(ours: Callable[[OSError], PubSubError]) -> Iterator[None]:
-    """Turn an error of the system into one of ours.
+    """Turn an error of the system into a PubSubError.
 
     An OSError without a number is not the system's: a signal handler of the program raised it.
     """

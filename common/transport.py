@@ -35,7 +35,7 @@ class ClientContext(zmq.Context[zmq.Socket[bytes]]):
 
     pyzmq knows them by weak references. These are gone when a context is collected together with
     its sockets, and a socket whose `close` was broken off is no longer among them: `term` then
-    waits for ever. Here a socket is held from before it is opened until it is closed.
+    waits forever. Here a socket is held from before it is opened until it is closed.
     """
 
     _held: tuple[zmq.Socket[bytes], ...] = ()

@@ -209,7 +209,7 @@ class Console:
 
 
 def _told(answer: Callable[..., object], body: type[Any] | None = None) -> Page:
-    """A route that answers with JSON; an error of ours is a sentence, in its status."""
+    """A route that answers with JSON; a PubSubError is a sentence, with its status."""
 
     async def tell(request: Request) -> Response:
         try:

@@ -74,7 +74,7 @@ def open_table(place: ArchivePlace) -> DeltaTable:
 
 @contextmanager
 def _asked(place: ArchivePlace) -> Iterator[None]:
-    """Raise what `deltalake` cannot read as an error of ours; its decisions as they are."""
+    """Raise what `deltalake` cannot read as a PubSubError; its decisions as they are."""
     try:
         yield
     except (TableNotFoundError, CommitFailedError):

@@ -197,7 +197,7 @@ def _opener(address: str) -> tuple[FileSystem, str]:
 
 @contextmanager
 def _explained(address: str) -> Iterator[None]:
-    """Raise what an object store says as an error of ours."""
+    """Raise what an object store says as a PubSubError."""
     try:
         yield
     except OSError as error:

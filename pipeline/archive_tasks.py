@@ -152,7 +152,7 @@ def _write_file(
 def check_file(manifest: Manifest, path: str) -> None:
     """Hold a file against what the table says of it.
 
-    A file that another program has compacted has no checksum of ours: its size is compared.
+    A file that another program has compacted has none of our checksums: its size is compared.
 
     Raises:
         DamagedError: it is another one, or cannot be read.

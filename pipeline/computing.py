@@ -93,7 +93,7 @@ def result_of(spark: SparkSession, query: Query, read: Callable[[str], DataFrame
 
 @contextmanager
 def _explained(query: Query) -> Iterator[None]:
-    """Raise what Spark says against a query as an error of ours."""
+    """Raise what Spark says against a query as a PubSubError."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:

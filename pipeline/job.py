@@ -316,7 +316,7 @@ def spark_tasks(name: str, wish: SparkWish, *endpoints: str) -> Iterator[SparkTa
         ConfigurationError: the same; or a task cannot reach an endpoint.
     """
     spark = _opened(name, wish)
-    with signals_raise():  # Spark has put its own in the place of ours
+    with signals_raise():  # Spark has replaced our handlers by its own
         try:
             tasks = SparkTasks(spark)
             wanted = looks(endpoints)

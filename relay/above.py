@@ -1,4 +1,4 @@
-"""What is above a node: another node of ours, or a plain ZeroMQ publisher."""
+"""What is above a node: a node of this product, or a plain ZeroMQ publisher."""
 
 from __future__ import annotations
 

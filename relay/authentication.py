@@ -1,6 +1,6 @@
 """Encrypted endpoints: which keys may connect, decided by ZAP before anything else is read.
 
-ZAP (RFC 27) is answered by `zmq.auth`, in a thread of ours (`zap.py`). The folder or file of known
+ZAP (RFC 27) is answered by `zmq.auth`, in its own thread (`zap.py`). The folder or file of known
 keys is read again when it changes, so that new and revoked keys, and other rights, need no restart.
 What a key may do, `core/rights.py` decides.
 """

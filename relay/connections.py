@@ -113,7 +113,7 @@ class Connections:
     def take(self) -> Received | None:
         """The next message, without waiting, however many frames a stranger sends.
 
-        A message of ours has few. Of a longer one the first are kept, and the others are let go in
+        Our messages have few. Of a longer one the first are kept, and the others are let go in
         parts, so that none takes the loop for long. The connection of one that has ended may be
         that of the next with the same descriptor.
 

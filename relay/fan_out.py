@@ -1,6 +1,6 @@
 """The data socket of a node: an XPUB that filters by interest, not by what peers subscribe to.
 
-A link of ours subscribes to one thing, `00 link`, and ZeroMQ repeats that at every
+Our links subscribe to one thing, `00 link`, and ZeroMQ repeats that at every
 reconnection: one message on an empty pipe, which no high-water mark can lose. It tells us on which
 pipe the link is; what is sent there follows from its acknowledged set (XPUB_MANUAL). A plain ZeroMQ
 subscriber is served as it asks.

@@ -89,7 +89,7 @@ def listening(
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
     socket.setsockopt(zmq.BACKLOG, BACKLOG)
     # Without an authenticator the domain changes nothing for ZMTP 3. Peers of ZMTP 1 and 2 are
-    # refused because of it: they know no heartbeat, so a silent one would stay for ever.
+    # refused because of it: they know no heartbeat, so a silent one would stay forever.
     socket.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN.encode())
     socket.setsockopt(zmq.RCVHWM, NO_BOUND)
     socket.setsockopt(zmq.SNDHWM, sent_max)

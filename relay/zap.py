@@ -28,8 +28,8 @@ class Zap(Authenticator):
     never connects again, so that a client would have to be started again once its key is known.
     After a 300 it tries again, with growing pauses.
 
-    The thread of `zmq.auth` waits by asyncio, which takes most of the CPU of an answer. Nothing of
-    ours is awaited, so this one waits by `poll`.
+    The thread of `zmq.auth` waits by asyncio, which takes most of the CPU of an answer. Here
+    nothing else is awaited, so this one waits by `poll`.
     """
 
     def __init__(self, context: Context, is_known: Callable[[str], bool]) -> None:

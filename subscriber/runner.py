@@ -135,7 +135,7 @@ class SubscriberRun:
         raise TimedOutError(
             f"steps[{mark.step}]: no message on topic {step.topic!r} within its `timeout` of "
             f"{wait_s:g} s; {mark.message} of {step.number_of_times} were received. Run the same "
-            "command again to go on, or use on_empty: skip"
+            "command again to continue, or use on_empty: skip"
         )
 
     def _process(self, step: SubscriberStep, messages: Sequence[Message]) -> None:

@@ -52,7 +52,7 @@ def moves(topic: str, subscriber: str, outcome: ActionOutcome) -> str:
 def removes(topic: str, outcome: ActionOutcome) -> str:
     """What `truncate` does."""
     return (
-        f"removes {_offsets(outcome)} of {topic} for ever; {_subscriptions(outcome)} with "
+        f"removes {_offsets(outcome)} of {topic} forever; {_subscriptions(outcome)} with "
         "unacknowledged ones among them"
     )
 

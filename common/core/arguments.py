@@ -6,7 +6,7 @@ has no effect. One decorator does it; the signature says what is allowed:
     qos: QoS                                  one of these values, and of this type: True is not 1
     timeout_s: Annotated[float, Meta(ge=0)]   bounds; NaN is always outside
     payload: bytes                            bytes, or a copy of a bytearray or memoryview
-    retry: RetryPolicy                        a value of ours, and each of its fields
+    retry: RetryPolicy                        one of our values, and each of its fields
 
 Numbers of other libraries, members of enumerations, subclasses and paths are accepted where they
 are of the expected kind, and converted to the plain value. A value whose exact type is enough is

@@ -240,7 +240,7 @@ class GetKeys(Struct, kw_only=True, forbid_unknown_fields=True, tag_field="actio
             description="seconds that one get may wait; default: no end",
             extra={
                 "expected": f"seconds above 0, at most {SLEEP_S_MAX:,}; leave it out to wait "
-                "for ever"
+                "forever"
             },
         ),
     ] = UNSET

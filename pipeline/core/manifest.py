@@ -2,7 +2,7 @@
 
 A file has neighbouring messages of one log, taken on one day. What is known of it stands in the
 log of the Delta table, in Delta's own words (partition values and statistics), so that a file that
-another program has compacted is known as well as one of ours; only the checksum is our own, in the
+another program has compacted is known as well as ours; only the checksum is our own, in the
 file's name.
 """
 

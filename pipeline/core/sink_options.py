@@ -149,7 +149,7 @@ def check_columns(columns: Mapping[str, str], options: SinkOptions) -> None:
         columns: type by name, as Spark writes it.
 
     Raises:
-        UsageError: a column is missing, or is not one of ours, or has another type.
+        UsageError: a column is missing, or is unknown, or has another type.
     """
     for name, kind in columns.items():
         if kind not in COLUMNS.get(name, ()):

@@ -1,4 +1,4 @@
-"""Translates failures of Spark for the user of a job. Pure: texts in, errors of ours out."""
+"""Translates failures of Spark for the user of a job. Pure: texts in, PubSubErrors out."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class SparkFailedError(InDoubtError):
 
 
 def error_of_task(code: str, exit_code: int, text: str) -> PubSubError:
-    """An error of ours that has come from a task, where it may have been of a closer type."""
+    """A PubSubError that has come from a task, where it may have been of a closer type."""
     error = _BY_EXIT_CODE.get(exit_code, PubSubError)(text)
     error.code = code
     return error
 
 
 def _error_in(text: str) -> PubSubError | None:
-    """The error of ours that ended a task, if that is in its traceback."""
+    """The PubSubError that ended a task, if that is in its traceback."""
     for found in _OURS.finditer(text):
         for kind in _kinds(PubSubError):
             if kind.__name__ == found[1]:
@@ -95,7 +95,7 @@ def failure_of(text: str) -> PubSubError | None:
         )
     if found := _ABORTED.search(text):
         if "Traceback (most recent call last)" in text:
-            return None  # of a task: a defect of ours, to be seen whole
+            return None  # of a task: our own defect, shown whole
         return SparkFailedError(
             f"Spark has given up: {found[1]:.300}. What was finished stays: run the same command "
             "again to resume"

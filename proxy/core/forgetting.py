@@ -1,6 +1,6 @@
 """What is removed by time or at a bound: acknowledged messages, and entries that have ended.
 
-An entry that has ended and can have no effect costs nothing for ever (rule R26).
+An entry that has ended and can have no effect costs nothing forever (rule R26).
 """
 
 from __future__ import annotations

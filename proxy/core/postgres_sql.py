@@ -72,7 +72,7 @@ def table_statements() -> list[bytes]:
 
 @cache
 def translated(sql: str) -> bytes:
-    """A statement of ours for psycopg: its values at `%s`, REPLACE as an upsert."""
+    """One of our statements for psycopg: its values at `%s`, REPLACE as an upsert."""
     if found := _REPLACE.match(sql):
         table, values = found.groups()
         key, columns = _layout()[table]

@@ -28,7 +28,7 @@ _LIMITED: Final[Mapping[SettingOfLimit, tuple[str, str]]] = {
         "themselves), or ",
     ),
     "publishers_per_topic_max": (
-        "publishers of a topic, whose numbers it compares for ever",
+        "publishers of a topic, whose numbers it compares forever",
         "Use the same ids again (or QoS 1, whose numbers are not compared), or ",
     ),
 }

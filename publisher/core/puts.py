@@ -228,7 +228,7 @@ def bytes_in_stream(payload: bytes, content_type: str | None) -> int:
     return message_bytes(payload, headers={CONTENT_TYPE: content_type})
 
 
-# Which share a request, and what becomes of them.
+# Which share a request, and what happens to them.
 
 
 def fitting(first: WaitingPut, others: Iterable[object]) -> list[WaitingPut]:

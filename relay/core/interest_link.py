@@ -216,7 +216,7 @@ class Links:
             may_get_all: whether it may be sent more than it asks for, where that costs less.
         """
         if self._node in said.below:
-            text = f"relay {self._node!r} is below {said.client!r}; data would circulate for ever: "
+            text = f"relay {self._node!r} is below {said.client!r}; data would circulate forever: "
             text += "connect it to a node that is not below it"
             return Loop(**self._echo(said), text=text)
         if said.link not in self._links and len(self._links) >= CONSUMERS_MAX:

@@ -47,7 +47,7 @@ class InterestAck(Reply, frozen=True, kw_only=True, tag="INTEREST_ACK"):
 
 
 class Loop(Refusal, frozen=True, kw_only=True, tag="LOOP"):
-    """The node above is itself below: data would circulate for ever. Nothing was changed."""
+    """The node above is itself below: data would circulate forever. Nothing was changed."""
 
 
 class Node(Request, frozen=True, kw_only=True, tag="NODE"):

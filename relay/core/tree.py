@@ -32,7 +32,7 @@ class TreeSnapshot(Struct, frozen=True):
 
     at_s: float
     nodes: Mapping[str, NodeReport]  # by the endpoint that was asked
-    silent: Sequence[str]  # endpoints above that did not answer, or are no node of ours
+    silent: Sequence[str]  # endpoints above that did not answer, or are not our nodes
     status: StatusReport | None  # of the proxy at the top; None: there is none
 
 

@@ -27,7 +27,7 @@ LABEL_CHARS: Final = 20
 LINE_HEIGHT: Final = 13.0  # of labels
 BEND: Final = 70.0
 LEGEND: Final = (("push", "pushed"), ("pull", "asked for"))
-KINDS: Final = {"source": "no node of ours, or no answer"}  # in words, where they are others
+KINDS: Final = {"source": "not our node, or no answer"}  # in words, where they are others
 
 
 class TreeFigure:
