@@ -1,4 +1,4 @@
-"""Command line of the simulator: seeds in parallel, and for those that fail the shortest story."""
+"""Command line of the simulator: runs seeds in parallel, and shrinks those that fail."""
 
 from __future__ import annotations
 

@@ -4,10 +4,10 @@ The log then has two lines: the *old* one, with everything that was ever durable
 *new* one, which shares its beginning. Until the rollback everything holds. Afterwards what was
 acknowledged may be gone, and with it the order in real time, subscription points, epochs and
 generations; the other rules of the lab still hold, over the new line. And nothing about it may be
-silent: who had been told of what is gone stops with LOG_CHANGED, or never asks about that topic
-again; no client goes on over the seam, except a client that was asked to rewind or to adopt.
+silent: a client that knows of what is gone stops with LOG_CHANGED, or never asks about that topic
+again; no client continues over the seam, except one that was asked to rewind or to adopt.
 
-Not promised, because nothing remembers it: what a client had been told of a topic that it has
+Not promised, because nothing remembers it: what a client had heard of a topic that it has
 unsubscribed from, the offset of a receipt whose message comes back by a late copy, and that a
 message which was handed over but not processed when its process died is the same one when it comes
 again, marked, from a store that was set back in between and has grown again.
@@ -140,7 +140,7 @@ def check_after_rollback(run: LabRun, index: int, choices: Mapping[str, str]) ->
     ]
     yield from sentences([finding.verdict() for finding in findings])
     yield from _acknowledged_is_stored(seam)
-    yield from _nothing_told_is_gone_in_silence(seam)
+    yield from _nothing_acknowledged_is_gone_in_silence(seam)
     yield from _whatever_was_seen_stood(seam)
     for received in all_received:
         for before, subscription in zip(
@@ -179,24 +179,24 @@ def _acknowledged_is_stored(seam: Seam) -> Iterator[str]:
             )
 
 
-def _nothing_told_is_gone_in_silence(seam: Seam) -> Iterator[str]:
-    """A publisher that was told of a message which is gone gets no further receipt, unasked."""
+def _nothing_acknowledged_is_gone_in_silence(seam: Seam) -> Iterator[str]:
+    """A publisher with a receipt for a message that is gone gets no further receipt, unasked."""
     left = {topic: {_part(seen) for seen in line} for topic, line in seam.new.items()}
     gone: dict[tuple[str, int, str], Ok] = {}
     for life, invoke, line in seam.run_index.effects:
         if line.op != "put":
             continue
         who = (line.process, 0 if life.remembers else life.number, line.topic)
-        told = gone.get(who)
+        receipt = gone.get(who)
         if (
-            told is not None
-            and told.at_ns < invoke.at_ns
+            receipt is not None
+            and receipt.at_ns < invoke.at_ns
             and invoke.at_ns > seam.at_ns
             and seam.choice(line.process) == "stop"
         ):
             yield (
                 f"nothing is silent: {line.process} on {line.topic!r}, sequence {line.sequence} "
-                f"was taken, and its sequence {told.sequence}, acknowledged before, is gone"
+                f"was taken, and its sequence {receipt.sequence}, acknowledged before, is gone"
             )
         if not left.get(line.topic, set()).issuperset(_parts(invoke)):
             gone.setdefault(who, line)
@@ -221,7 +221,7 @@ def _keeps_to_a_line(
     kept = _kept_by(subscription)
     if not any(all(seam.stands(log, topic, seen) for seen in kept) for log in (seam.old, seam.new)):
         shown = [(seen.offset, seen.publisher, seen.sequence) for seen in kept]
-        yield f"one line of the log: {who} goes on over the seam: {shown}"
+        yield f"one line of the log: {who} continues over the seam: {shown}"
 
 
 def _kept_by(subscription: SubscriptionSpan) -> list[Seen]:
@@ -246,7 +246,7 @@ def _moves_for_a_reason(
     subscription: SubscriptionSpan,
     who: str,
 ) -> Iterator[str]:
-    """Only who was asked to leaves its place, and only if something it had is gone."""
+    """A client leaves its place only if it was asked to, and only if something it had is gone."""
     topic = received.stream.topic
     choice = seam.choice(received.stream.subscriber)
     had = max(before.handed_end, before.recorded_end, before.confirmed)
@@ -263,18 +263,18 @@ def _moves_for_a_reason(
 
 
 def _reaches_the_end(seam: Seam, received: ReceivedMessages) -> Iterator[str]:
-    """Who has finished has, in a subscription that goes on, all that was there at that moment.
+    """A finished client has, in a subscription that continues, all that was there at that moment.
 
     No more: a late copy of a put that was set back may arrive when all are done. What it
     received may be more only if it was in hand when its process died, is gone, and it was asked to
-    go on without it.
+    continue without it.
     """
     stream, current = received.stream, received.stream.current
     finished = seam.run_index.finished[stream.subscriber]
     if not finished.drained or current is None or current.ended:
         return
-    told = [line for _, _, line in current.happenings if line.op == "acknowledge"]
-    last = told[-1] if told else None
+    acknowledged = [line for _, _, line in current.happenings if line.op == "acknowledge"]
+    last = acknowledged[-1] if acknowledged else None
     end = seam.end_at(stream.topic, last.at_ns) if isinstance(last, Ok) else None
     choice = seam.choice(stream.subscriber)
     more = choice != "stop" and (received.position or 0) > (end or 0)

@@ -14,7 +14,7 @@ from .simulation import SOUND, Outcome, run_seed
 from .swarm import CLASSES, Shape
 
 SEEDS_PER_TASK = 50
-SEEDS_THAT_COVER = 300  # in so many from 0, every class of faults happens
+SEEDS_THAT_COVER = 300  # in this many seeds from 0, every class of faults happens
 
 
 @dataclass
@@ -50,7 +50,7 @@ def run_seeds(
     """Run seeds in this process.
 
     Args:
-        on_seed: told of each outcome, with its trace; None: no traces are kept.
+        on_seed: called with each outcome and its trace; None: no traces are kept.
     """
     tally = Tally()
     for seed in seeds:
@@ -68,7 +68,7 @@ def run_campaign(
     """Run seeds in `jobs` processes.
 
     Args:
-        on_seeds: told how many more are done, by the task.
+        on_seeds: called with the number of seeds that a task has newly done.
     """
     tally = Tally()
     tasks = [

@@ -40,7 +40,7 @@ class Debts:
         return once
 
     def judge(self, now_s: float) -> None:
-        """A tick is over; a proxy that stood still has some time to find out."""
+        """A tick is over; a proxy that stood still has some time to notice."""
         for number, due_s in self._due.items():
             if now_s > due_s:
                 self._overdue[number] = self._overdue.get(number, 0) + 1

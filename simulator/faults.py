@@ -1,4 +1,4 @@
-"""Planted faults: each a system that is wrong in one place, to prove that the checker sees it.
+"""Planted faults: each makes the system wrong in one place, to prove that the checker sees it.
 
 A fault that no seed finds is a hole in the simulator. `pytest -s tests/simulation` prints the
 table with the seeds that each one took; docs/runs.md has one from a run.

@@ -34,7 +34,7 @@ def as_a_new_one(state: State, request: AdminRequest) -> AdminRequest:
 
 
 def move_untold(_state: State, _request: AdminRequest, plan: Any) -> Any:
-    """A cursor is set, and its subscriber is not told that its own place no longer counts."""
+    """A cursor is set, and no answer says to its subscriber that its own place no longer counts."""
     if isinstance(plan, Decision):
         return plan
     records = tuple(
@@ -44,7 +44,7 @@ def move_untold(_state: State, _request: AdminRequest, plan: Any) -> Any:
 
 
 def truncate_too_much(state: State, request: Any, plan: Any) -> Any:
-    """More is removed than the operator was told."""
+    """More is removed than the operator was shown."""
     if isinstance(plan, Decision):
         return plan
     log = state.topics[request.do.topic]
@@ -64,7 +64,7 @@ def delete_with_numbers(state: State, request: Any, plan: Any) -> Any:
 
 
 def past_what_was_skipped(state: State, request: Get) -> Get:
-    """What an operator has skipped is not told as lost."""
+    """What an operator has skipped is not reported as lost."""
     log = state.topics.get(request.topic)
     one = log.subscriptions.get(request.client) if log else None
     if one is not None and one.moved and one.generation == request.generation:
@@ -89,7 +89,7 @@ class ForgetsPauses(SimulatedStore):
 FAULTS_OF_ADMINISTRATION: Mapping[str, Variant] = {
     "admin: done before durable": Variant(rules=before_durable(admin)),
     "admin: each copy is done": Variant(rules=with_request(admin, as_a_new_one)),
-    "admin: move not told": Variant(rules=with_decision(set_cursor, move_untold)),
+    "admin: move not reported": Variant(rules=with_decision(set_cursor, move_untold)),
     "admin: more is removed than said": Variant(rules=with_decision(truncate, truncate_too_much)),
     "admin: deleted with its numbers": Variant(
         rules=with_decision(delete_topic, delete_with_numbers)

@@ -49,7 +49,7 @@ def _expire_at_most(most: int) -> Rules:
     return {make_room: expire}
 
 
-def keep_what_goes_on_the_account(state: State, record: Trimmed) -> None:
+def keep_what_is_on_the_account(state: State, record: Trimmed) -> None:
     """What retention removes still counts for the key that put it."""
     state.topic_by_id[record.topic_id].trim(record, state.lsn)
 
@@ -57,7 +57,7 @@ def keep_what_goes_on_the_account(state: State, record: Trimmed) -> None:
 FAULTS_OF_BOUNDS: Mapping[str, Variant] = {
     "quota: one message more": Variant(rules={make_room: let_one_more_wait}),
     "quota: passed over in silence": Variant(rules=with_request(get, at_the_bound)),
-    "account: nothing is given back": Variant(rules={trim: keep_what_goes_on_the_account}),
+    "account: nothing is given back": Variant(rules={trim: keep_what_is_on_the_account}),
     "expire: one alone": Variant(rules=_expire_at_most(1)),
     "expire: taken, but not expired": Variant(rules=_expire_at_most(0)),
 }

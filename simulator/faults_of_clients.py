@@ -77,7 +77,7 @@ class PlanAfterPut(Publisher):
 
 
 class ForgetsBatchInDoubt(Publisher):
-    """Gives up what it does not know the outcome of; the plan goes on after it."""
+    """Gives up a put of unknown outcome; the plan continues after it."""
 
     def put_batch(self, topic: str, batch: Any, note: bytes | None = None, *, qos: QoS = 2) -> Any:
         try:
@@ -90,7 +90,7 @@ class ForgetsBatchInDoubt(Publisher):
 
 
 class AdoptsUnasked(Publisher):
-    """Takes the proxy's numbering wherever it differs from its own."""
+    """Adopts the proxy's numbering wherever it differs from its own."""
 
     def __init__(self, client: str, *, on_log_changed: Any, **more: Any) -> None:
         super().__init__(client, on_log_changed="adopt", **more)
@@ -132,7 +132,7 @@ class _Relabelling:
 
 
 class AcknowledgesBeforeInbox(Subscriber):
-    """Tells the proxy of a cursor that power loss can still take."""
+    """Sends the proxy a cursor that power loss can still take."""
 
     def __init__(self, client: str, *, _world: World, **more: Any) -> None:
         super().__init__(client, _world=_hold_back(_world, lazy=True), **more)
@@ -202,7 +202,7 @@ class AsksBeforeItWrites(Inbox):
 
 
 class MarksGets(Requests):
-    """Lets its inbox know whether a GET is about to tell the cursor."""
+    """Records for its inbox whether a GET is about to acknowledge the cursor."""
 
     def asking(
         self,
@@ -217,7 +217,7 @@ class MarksGets(Requests):
 
 
 class WritesOnceForAGet(Inbox):
-    """What a GET tells is written durably after its answer, with what that brings, in one step."""
+    """The cursor of a GET is made durable after its answer, in one step with the new messages."""
 
     is_get = False
 
@@ -262,8 +262,8 @@ class HandsOverBeforeItReturns(
         self._opened.asker.transport.reopen()
 
 
-class GoesOnAsIfNothingWas(Publisher):
-    """A put that was broken off is believed to be what memory says, whatever the state says."""
+class ContinuesAsIfNothingHappened(Publisher):
+    """The outcome of a put that was broken off is taken from memory, whatever the state says."""
 
     def _begin_again(self) -> None:
         self._opened.asker.transport.reopen()
@@ -323,7 +323,7 @@ FAULTS_OF_CLIENTS: Final[Mapping[str, Variant]] = {
     "plan apart from outbox": Variant(publisher=PlanAfterPut),
     "batch in doubt given up": Variant(publisher=ForgetsBatchInDoubt),
     "adopts unasked": Variant(publisher=AdoptsUnasked),
-    "broken put goes on": Variant(publisher=GoesOnAsIfNothingWas),
+    "broken put continues": Variant(publisher=ContinuesAsIfNothingHappened),
     "takes any answer": Variant(publisher=TakesAnyAnswer),
     "acks before inbox is durable": Variant(subscriber=AcknowledgesBeforeInbox),
     "asks before it writes": Variant(subscriber=with_parts(inbox=AsksBeforeItWrites)),
@@ -337,5 +337,5 @@ FAULTS_OF_CLIENTS: Final[Mapping[str, Variant]] = {
     "older offsets taken": Variant(subscriber=with_parts(fetching=TakesOlderOffsets)),
     "fetched outlives unsubscribe": Variant(subscriber=with_parts(subscription=KeepsWhatItFetched)),
     "loss swallowed": Variant(subscriber=with_parts(fetching=SwallowsLosses)),
-    "loss passed before it is told": Variant(subscriber=with_parts(fetching=PassesLossUntold)),
+    "loss passed before it is reported": Variant(subscriber=with_parts(fetching=PassesLossUntold)),
 }

@@ -44,7 +44,7 @@ FAULTS_OF_FORGETTING: Final[Mapping[str, Variant]] = {
     "forgotten epochs are granted": Variant(rules=_without_floor("session")),
     "forgotten ones speak for the next": Variant(rules=_without_floor("subscription")),
     "numbers are forgotten": Variant(rules={committed: forget_numbers}),
-    "floor told too soon": Variant(rules={forget: show_floor_too_soon}),
+    "floor shown too soon": Variant(rules={forget: show_floor_too_soon}),
     "floors not stored": Variant(
         store=store_that_forgets(lambda stored: replace(stored, epoch_floor=0, generation_floor=0))
     ),

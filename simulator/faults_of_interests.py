@@ -1,4 +1,4 @@
-"""Planted faults of SUBSCRIPTIONS: a change that is told as none."""
+"""Planted faults of SUBSCRIPTIONS: a change that is reported as none."""
 
 from __future__ import annotations
 

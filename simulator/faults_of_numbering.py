@@ -29,7 +29,7 @@ class _RepeatsAnything(_Numbering):
 
     def __init__(self, outbox: Outbox) -> None:
         super().__init__(outbox)
-        self._goes_on = True
+        self._continues = True
 
     def next_sequence(self, topic: str, count: int = 1, *, repeats: bool = False) -> int:
         return super().next_sequence(topic, count, repeats=True)
@@ -46,7 +46,7 @@ class _RepeatsNothing(_Numbering):
 
     def __init__(self, outbox: Outbox) -> None:
         super().__init__(outbox)
-        self._goes_on = False
+        self._continues = False
 
 
 class _KeepsItsTransactions(_Numbering):

@@ -36,7 +36,7 @@ class AckBeforeDurable(Engine):
 
 
 class ForgetsNothingOnFullDisk(Engine):
-    """After a failed commit it goes on with a memory that the disk does not have."""
+    """After a failed commit it continues with a memory that the disk does not have."""
 
     def failed(self, stored: StoredState, why: str, *, now_s: float) -> None:
         self.held.clear()

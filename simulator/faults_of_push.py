@@ -33,7 +33,7 @@ class TakesJumps(PushQueue):
 
 
 class CountsForItself(PushQueue):
-    """What comes is the next one, whatever offset it has: so a repeat is a message."""
+    """What comes is taken for the next message, whatever its offset: so a repeat is delivered."""
 
     def pushed(self, push: PushFrames, now_s: float) -> None:
         header = replace(push.pushed.batch, base=self._end)
@@ -49,7 +49,7 @@ class TakesAnyLife(PushQueue):
 
 
 class NeverPulls(PullTimer):
-    """Push is the truth: what it did not bring is never asked for, once the link stands."""
+    """What a push did not bring is never asked for, once the link is up."""
 
     def due_in_s(self, now_s: float, tell_s: float, *, has_batches: bool) -> float:
         due_s = super().due_in_s(now_s, tell_s, has_batches=has_batches)

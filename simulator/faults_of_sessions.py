@@ -55,7 +55,7 @@ def acknowledge_level_1_unstored(_state: State, request: Put, decision: Decision
 
 
 class RecordsLevel1Lazily(Subscriber):
-    """At QoS 1 the output is cut, after power loss, below what the proxy was told."""
+    """At QoS 1 the output is cut, after power loss, below the cursor that the proxy has."""
 
     def record(self, topic: Topics, note: bytes) -> None:
         assert isinstance(topic, str)
@@ -241,7 +241,7 @@ FAULTS_OF_SESSIONS: Mapping[str, Variant] = {
     "replay keeps its generation": Variant(rules=with_decision(sub, replay_keeps_generation)),
     # A start counts as it is, also where the client has acknowledged more.
     "start below the cursor": Variant(rules={own_offset: lambda *_: 0}),
-    "sent before, not told": Variant(rules=with_decision(sub, forget_what_was_sent)),
+    "sent before, not reported": Variant(rules=with_decision(sub, forget_what_was_sent)),
     "replay not marked": Variant(subscriber=with_parts(subscribing=ReplayIsNotMarked)),
     "first offset is truncated": Variant(rules={named_offset: truncate_the_first}),
     "expires after one lease": Variant(rules={lease_ends_s: one_lease}),
@@ -251,7 +251,7 @@ FAULTS_OF_SESSIONS: Mapping[str, Variant] = {
     "suspended does not guard": Variant(rules={trims_due: trim_for_suspended}),
     "expired moved in silence": Variant(rules=with_request(sub, at_the_first_stored)),
     "BYE ends persistent ones": Variant(rules={bye: bye_ends_persistent_ones}),
-    "clean goes on with old messages": Variant(rules={first_offset: clean_continues_old_messages}),
+    "clean continues old messages": Variant(rules={first_offset: clean_continues_old_messages}),
     "clean ends in silence": Variant(rules={refused_clean_session: lambda *_: None}),
     "late SUB moves the expired": Variant(rules={sub: late_sub_moves_expired}),
 }

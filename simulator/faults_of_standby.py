@@ -61,7 +61,7 @@ class CountsFromTheConfirmation(SimulatedServing):
 
 
 class TakesUnknownForStored(SimulatedServing):
-    """A connection that broke in a commit has stored it, for all it cares."""
+    """A commit whose connection broke is taken for stored."""
 
     def commit_broke(self, done: Callable[[str], None]) -> None:
         done("stored")

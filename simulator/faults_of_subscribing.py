@@ -162,7 +162,7 @@ def resume_forgets_cursor(state: State, request: Sub, *more: Any) -> Decision:
 
 
 def answer_for_any_log(state: State, request: Any, log: TopicLog, why: str) -> Decision:
-    """A position beyond the end is nothing to speak of."""
+    """A position beyond the end is not reported."""
     if isinstance(request, Ack):
         return Decision(PutAck(**echo(state, request), offset=request.cursor))
     nothing = NoMessagesYet(**echo(state, request), end=log.durable_end)
@@ -187,7 +187,7 @@ FAULTS_OF_SUBSCRIBING: Final[Mapping[str, Variant]] = {
     "trims unread messages": Variant(rules={trims_due: trim_unread}),
     "LOST one message too short": Variant(rules=with_decision(get, report_too_few_lost)),
     # A log that was set back.
-    "LOG_CHANGED never told": Variant(
+    "LOG_CHANGED never sent": Variant(
         rules={log_changed: lambda *_: None, not_this_log: answer_for_any_log}
     ),
     # The end of the log alone is compared, not the message before the cursor.

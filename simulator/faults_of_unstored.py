@@ -40,13 +40,13 @@ class BeginsBelow(QoS0Queue):
 
 
 class OfRepeats(TopicSubscription):
-    """Has such a queue."""
+    """A subscriber with this queue."""
 
     new_qos0_queue = TakesRepeats
 
 
 class OfWhatWasBefore(TopicSubscription):
-    """Has such a queue."""
+    """A subscriber with this queue."""
 
     new_qos0_queue = BeginsBelow
 

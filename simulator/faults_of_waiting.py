@@ -32,7 +32,7 @@ class AnswersBeforeDurable(Engine):
 
 
 def show_waiters_the_undurable(state: State, request: Get, *more: Any) -> Decision:
-    """Who asks with a wait is shown what is in memory."""
+    """A GET that waits is shown what is in memory."""
     log = state.topics.get(request.topic)
     if log is None or not request.wait_ms:
         return get(state, request, *more)
@@ -46,7 +46,7 @@ def show_waiters_the_undurable(state: State, request: Get, *more: Any) -> Decisi
 def read_for_waiters_from_memory(
     state: State, request: Get | History, topic: TopicLog, offset: int, **more: Any
 ) -> tuple[Any, bytes | None]:
-    """So are the bodies."""
+    """The bodies are shown from memory, too."""
     read = read_from_memory if isinstance(request, Get) and request.wait_ms else batches_from
     return read(state, request, topic, offset, **more)
 
@@ -88,7 +88,7 @@ class LetsCopiesWait(WaitingGets):
 
 
 def admit_waiters(state: State, role: Any, request: AnyRequest) -> Session | Decision:
-    """Whose GET waits was admitted when it came, and is not asked again who it is."""
+    """A client whose GET waits was admitted when it came, and is not checked again."""
     session = state.sessions.get((role, request.client))
     if session is not None and isinstance(request, Get) and request.wait_ms:
         return session

@@ -1,4 +1,4 @@
-"""Ways to be wrong that several planted faults share: of a rule, and of a store."""
+"""Faulty parts that several planted faults share: of a rule, and of a store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worlds with keys, one of all publishers and one of all subscribers: what counts is judged.
+"""Worlds with a key for all publishers and one for all subscribers; their accounts are judged.
 
 Both may do everything, so nothing is refused: what is tried is that accounts follow what is stored,
 through crashes, failed commits and retention.

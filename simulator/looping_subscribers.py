@@ -30,13 +30,13 @@ class LoopingSubscriberMachine(SubscriberMachine):
         subscribed: set[str] = set()
         while left:
             try:
-                if self._goes_on(subscriber, process, steps, left, subscribed):
+                if self._continues(subscriber, process, steps, left, subscribed):
                     return False
             except Interrupted:
                 continue
         return True
 
-    def _goes_on(
+    def _continues(
         self,
         subscriber: Subscriber,
         process: Process,

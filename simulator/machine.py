@@ -160,7 +160,7 @@ class Machine:
     ) -> None:
         """Begin switched off."""
         self.name = name
-        self.done = False  # the work is finished, or cannot go on
+        self.done = False  # the work is finished, or cannot continue
         self.stopped_by: RefusedError | None = None  # why it cannot
         self.process: Process | None = None
         self.processes: list[Process] = []
@@ -211,7 +211,7 @@ class Machine:
         return process
 
     def _live(self, process: Process) -> None:
-        """One life; where it ends by itself, its journal says so."""
+        """One life; where it ends without a kill, its journal says so."""
         recorder = self.recorder(process)
         try:
             is_done = self.program(process, recorder)
@@ -252,11 +252,11 @@ class Machine:
         return self._disks[process]
 
     def owns(self, process: Process) -> bool:
-        """Whether a process is the machine's own, and no zombie with a copy of its disk."""
+        """Whether a process is the machine's own, and not a zombie with a copy of its disk."""
         return process not in self.zombies
 
     def has_claimed(self, process: Process) -> None:
-        """A process has an epoch. A twin goes on when it is to be fenced, and not before.
+        """A process has an epoch. A twin continues when the fencing is due, and not before.
 
         What the newer of two processes does counts, and the machine does not know of it.
         """
@@ -269,7 +269,7 @@ class Machine:
             process.wait(0.01)
 
     def stand_still(self, seconds: float, fault: str = "client_stop") -> None:
-        """Let the process stop in its tracks for a while, as by SIGSTOP."""
+        """Stop the process for a while, as by SIGSTOP."""
         process = self.process
         if process is None or not process.alive or process.frozen:
             return
@@ -279,9 +279,9 @@ class Machine:
         self._world.at(seconds, stopped.thaw)
 
     def freeze_and_replace(self) -> None:
-        """Let the process stop in its tracks, and a new one start from a copy of the disk.
+        """Stop the process, and start a new one from a copy of the disk.
 
-        Later, when the new one has its epoch, the old one goes on: a zombie, to be fenced.
+        Later, when the new one has its epoch, the old one continues: a zombie that gets fenced.
         """
         process = self.process
         if process is None or not process.alive or not process.epoch or process.frozen:
@@ -295,7 +295,7 @@ class Machine:
         self._thaw_later(process)
 
     def _replaced(self, process: Process) -> None:
-        """From here on another process goes on with the machine's work; this one has a copy."""
+        """From here on another process continues with the machine's work; this one has a copy."""
         self.zombies.add(process)
         self.recording.event("replace", self.name, str(process.life))
 
@@ -305,7 +305,7 @@ class Machine:
             if not zombie.alive:
                 return
             if replaced or self.done:
-                self._world.happened("zombie", zombie.name, "goes on, as a zombie")
+                self._world.happened("zombie", zombie.name, "continues, as a zombie")
                 self._world.at(0.0, zombie.thaw)
             else:
                 self._thaw_later(zombie)
@@ -313,7 +313,7 @@ class Machine:
         self._world.at(self._world.random.uniform(0.01, 0.1), thaw)
 
     def wait_or_end(self, process: Process, error: InDoubtError) -> None:
-        """In doubt: go on in this process, or end it as a command line would."""
+        """In doubt: continue in this process, or end it as a command line would."""
         self._world.happened("in doubt", process.name, f"in doubt: {error.code}")
         if self._world.random.random() < 0.5:
             raise error
@@ -334,7 +334,7 @@ class Machine:
             expected = not owned or self._has_twins or self._fenced_by_the_past(process, error)
         if isinstance(error, ConflictError | StaleError):
             # It was given the epoch of a dead process again, and a late PUT or SUB of that one used
-            # its numbers: it is told, and a person starts it again.
+            # its numbers: it gets the refusal, and a user starts it again.
             expected = self.no_state and self.recording.rolled_back
         if not expected:
             assert error is not None
@@ -350,37 +350,37 @@ class Machine:
         """Whether a late HELLO of another process has fenced this one.
 
         A proxy that was set back has forgotten the epochs too, so it may grant one to a process
-        that is dead. Nothing tells the living from the dead then; the living one is told FENCED,
-        and a person starts it again. A HELLO of its own never fences it.
+        that is dead. Nothing distinguishes the living one from the dead then; the living one gets
+        FENCED, and a user starts it again. A HELLO of its own never fences it.
         """
         nonces = self.recording.nonces(self.role, self.name, error.current_epoch)
         return self.recording.rolled_back and bool(nonces) and process.nonce not in nonces
 
     def _may_stop(self, error: RefusedError) -> bool:
-        """Whether it is right that a client is told so, and cannot go on.
+        """Whether it is right that a client gets LOG_CHANGED, and cannot continue.
 
         It made other messages after a power loss, under numbers that its state had forgotten. Or
-        it may have been told of what is gone, and was not asked to go on.
+        it may know of what is gone, and was not asked to continue.
 
         A late copy of a SUB that is gone may begin the subscription again, elsewhere: the proxy
-        seems to know of more than its client has done then, and to rewind is no way on.
+        then seems to know of more than its client has done, and a rewind does not help.
         """
         if isinstance(error, ConflictError):
             return self._may_conflict
         if not isinstance(error, LogChangedError):
             return False
-        told = self.recording.took_messages and self.on_log_changed == "stop"
+        stops = self.recording.took_messages and self.on_log_changed == "stop"
         lost_place = self.name in self.recording.took_subscriptions
         # With two processes of one id, one of them may have begun the subscription elsewhere.
         lost_place = lost_place or (self._has_twins and self.role == "subscriber")
-        return told or (lost_place and self.on_log_changed != "adopt")
+        return stops or (lost_place and self.on_log_changed != "adopt")
 
     def _copies(self) -> Sequence[int]:
-        """Which copies of its state may be restored; none, if it cannot go on from one."""
+        """Which copies of its state may be restored; none, if it cannot continue from one."""
         return ()
 
     def _lose_power(self) -> None:
-        """Perhaps it was more than a kill: lazy writes may be gone, or an older copy comes back."""
+        """Draw more than a kill: lazy writes may be gone, or an older copy comes back."""
         faults = self._faults
         copies = [] if self.no_state else self._copies()
         if copies and self._world.happens("set_back", faults.set_back):

@@ -68,7 +68,7 @@ class Network:
         self._cut_until_s[client] = self._world.now_s + seconds
 
     def half_open(self, client: str, seconds: float) -> None:
-        """Let a client's requests arrive, and no answer."""
+        """Deliver a client's requests, and none of the answers."""
         self._world.happened("half_open", "network", f"{client} hears nothing for {seconds:.3f} s")
         self._deaf_until_s[client] = self._world.now_s + seconds
 
@@ -114,7 +114,7 @@ class Network:
             world.at(world.random.uniform(0.02, faults.late_s), arrive_as_copy)
 
     def _waiting(self, frames: list[bytes]) -> list[bytes]:
-        """Let a GET wait, perhaps for longer than its sender does."""
+        """Make a GET wait, perhaps for longer than its sender does."""
         if not self._faults.get_waits or b"GET" not in frames[1]:
             return frames
         if is_for_node(frames):  # the random name of its link has these bytes
@@ -167,7 +167,7 @@ class SimulatedTransport:
         self._process.step("sent")
 
     def receive(self, timeout_s: float) -> Sequence[bytes] | None:
-        """Let the world go on until the answer arrives or time is over."""
+        """Run the world until the answer arrives or time is over."""
         if self._arrived is None:
             self._process.wait(timeout_s)
         self._process.step("receive")
@@ -177,12 +177,12 @@ class SimulatedTransport:
         if by != self.socket:
             self.socket += 1
             while (self.socket - by) % self._network.doors_count:
-                self.socket += 1  # go on with the proxy that has answered
+                self.socket += 1  # continue with the proxy that has answered
         self._have_nothing_under_way()
         return frames
 
     def move_on(self) -> None:
-        """Go on at the next proxy of several; those that were asked before may still answer."""
+        """Continue at the next proxy of several; those that were asked before may still answer."""
         doors = self._network.doors_count
         earliest = self._earliest if doors > 1 else self.socket + 1
         self.reopen()
@@ -220,7 +220,7 @@ class SimulatedClock:
         return self._process.world.now_s
 
     def sleep(self, seconds: float) -> None:
-        """Let the world go on for a while."""
+        """Run the world for a while."""
         self._process.step("sleep")
         self._process.wait(seconds)
         self._process.step("slept")

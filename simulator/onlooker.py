@@ -1,4 +1,4 @@
-"""Looks at SUBSCRIPTIONS between all else, and judges what it would be told."""
+"""Asks for SUBSCRIPTIONS between all other events, and judges the answers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Onlooker:
             return
         rows = list(_rows(state))
         before = self._seen.setdefault(state.interest_version, rows)
-        assert rows == before, f"interests: version {state.interest_version} is told as unchanged"
+        assert rows == before, f"interests: version {state.interest_version} stands for two states"
         self._looks += 1
         if self._store is not None and self._looks % EVERY == 0:
             self._compare(rows, self._store)
@@ -56,11 +56,11 @@ class Onlooker:
             live = [one for one in topic.subscriptions if one.active and not one.expired]
             if live and not topic.deleted:
                 counts[topic.topic] = sum(not is_group(one.subscriber) for one in live)
-        told: Counter[str] = Counter()
+        reported: Counter[str] = Counter()
         for row in rows:
             if row.match.kind == "exact":
-                told[row.match.text] += 0 if row.group else row.subscribers
-        assert dict(told) == dict(counts), f"interests: {told} is told, and {counts} is stored"
+                reported[row.match.text] += 0 if row.group else row.subscribers
+        assert dict(reported) == dict(counts), f"interests: {reported} reported, {counts} stored"
 
 
 def _rows(state: State) -> Iterator[SubscriptionRow]:

@@ -23,7 +23,7 @@ from scripts.worker_pool import worker_pool
 from .faults import FAULTS
 from .simulation import run_seed
 
-SEEDS_MAX: Final = 10_000  # a fault that needs more is a hole in the simulator
+SEEDS_MAX: Final = 10_000  # a fault that needs more seeds is a hole in the simulator
 RUNS: Final = Path(__file__).parents[1] / "docs" / "runs.md"
 REFRESH: Final = "python -m simulator.planted"
 _HEAD: Final = "| planted fault | seeds until found | shown first by |\n|---|---|---|\n"

@@ -1,7 +1,7 @@
-"""What happens in a seed, as the lines of a journal: what `lab/core/checker.py` judges.
+"""The events of a seed as the lines of a journal, which `lab/core/checker.py` judges.
 
 Clients write their own lines, as real ones do. The simulator, which knows everything, writes the
-rest: what the proxy's disk holds, in the very moment in which it does, and what was done to whom.
+rest: what the proxy's disk holds, at the moment it does, and the faults and their targets.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Recording:
         return Recorder(Life(self, process, pid), output=output)
 
     def now_ns(self) -> int:
-        """The world's time, at least a nanosecond further: lines of one time have no order."""
+        """The world's time, later than that of the last line: lines of one time have no order."""
         self._last_ns = max(self._last_ns + 1, int(self.world.now_s * 1e9))
         return self._last_ns
 

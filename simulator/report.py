@@ -1,4 +1,4 @@
-"""What the simulator prints: seeds that failed, small, and how often each class of faults came."""
+"""What the simulator prints: failed seeds, shrunk, and how often each class of faults occurred."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TRACE_LINES_SHOWN = 60
 def show_failures(
     failed: Sequence[Outcome], fault: str | None, shape: Shape, *, shrinking: bool
 ) -> None:
-    """The first seeds that failed, and the first of these as small as they get."""
+    """The first seeds that failed; the first of these are shrunk."""
     for number, outcome in enumerate(failed[:FAILURES_SHOWN]):
         if shrinking and number < FAILURES_SHRUNK:
             _show_shrunk(outcome, _shrunk(outcome.seed, fault, shape), fault)

@@ -4,7 +4,7 @@ A greedy search, after the delta debugging of Zeller and Hildebrandt ("Simplifyi
 failure-inducing input", 2002): leave out classes of faults, half of them at once, then quarters,
 down to single ones; then clients, messages, steps and faulty time. Leaving something out changes
 what is drawn later, so every shape is judged by its own run; of several that fail, the one with the
-shortest trace is gone on with. The same seed gives the same search.
+shortest trace is kept. The same seed gives the same search.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def shrink(
     runs_max: int = RUNS_MAX,
     on_run: Callable[[], None] = lambda: None,
 ) -> Shrunk:
-    """Leave out what the broken rule does not need; after `runs_max` runs, as far as that got.
+    """Leave out what the broken rule does not need, in at most `runs_max` runs.
 
     Args:
         shape: in which the seed breaks a rule.
@@ -86,7 +86,7 @@ class _Search:
         return min(failing, key=lambda one: len(one.outcome.trace), default=None)
 
     def _run(self, shape: Shape) -> Outcome | None:
-        """What a shape showed; None if that is not the rule, or not new, or not to be afforded."""
+        """What a shape showed; None if that is not the rule, is not new, or no run is left."""
         if shape in self._known or not self._runs_left:
             return None
         self._known.add(shape)
@@ -102,7 +102,7 @@ def _with_fewer_classes(search: _Search, found: Shrunk) -> Shrunk:
     while size:
         counts = found.outcome.counts
         left = [name for name in CLASSES if name not in found.shape.without]
-        left.sort(key=lambda name: counts.get(name, 0) > 0)  # what never happened goes together
+        left.sort(key=lambda name: counts.get(name, 0) > 0)  # first those that never happened
         parts = (left[first : first + size] for first in range(0, len(left), size))
         smaller = search.shortest(
             replace(found.shape, without=_in_order(found.shape.without, part)) for part in parts

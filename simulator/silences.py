@@ -15,7 +15,7 @@ from reliable_pubsub.proxy.core.records import Expired, Record
 from reliable_pubsub.proxy.core.state import State
 
 _RENEWING: Final = (Get, Ring, Ack, Dead, Sub, Unsub, Bye, Match, Fetch)
-TICKS_S: Final = 0.1  # a lease may end so much later: the ticks that look after it
+TICKS_S: Final = 0.1  # a lease may end this much later: ticks look at leases
 
 
 class Silences:
@@ -37,7 +37,7 @@ class Silences:
     def judge(self, state: State, due: Iterable[Record], now_s: float) -> None:
         """A tick ends some leases: those, and only those, that were silent for twice as long."""
         if state.is_storage_full:
-            return  # it looks after nothing as long as it cannot write
+            return  # no lease ends while it cannot write
         if self._since_s is None:
             self._since_s = now_s
         late = now_s - self._ticked_s > TICKS_S
@@ -60,5 +60,5 @@ class Silences:
             lease_ms = leases[topic_id, client]
             silent_s = now_s - TICKS_S - self._heard_s.get(client, self._since_s)
             assert silent_s * 1000 <= 2 * lease_ms, (
-                f"{client} was not heard for {silent_s:.3f} s; its lease of {lease_ms} ms goes on"
+                f"{client} was not heard for {silent_s:.3f} s; its lease of {lease_ms} ms continues"
             )

@@ -1,7 +1,7 @@
 """A program that puts without a plan, always the same bytes: each call is a message of its own.
 
-Contents are equal, so no journal tells a message that was lost from one that was repeated. Only who
-called knows: two calls that returned have two messages. A call that a kill has cut short is not
+Contents are equal, so no journal tells a message that was lost from one that was repeated. Only the
+caller knows: two calls that returned have two messages. A call that a kill has cut short is not
 made again.
 """
 
@@ -43,7 +43,7 @@ def calls(chance: random.Random, topics: Sequence[str]) -> list[Call]:
 
 
 class CallingMachine(PuttingMachine):
-    """Makes each call once, and again only where it heard that nothing of it is kept."""
+    """Makes each call once, and again only if its error says that nothing of it is kept."""
 
     def begin(self, calls: Sequence[Call]) -> None:
         """Take the calls of a program."""
@@ -52,7 +52,7 @@ class CallingMachine(PuttingMachine):
         self._returned: dict[tuple[str, int], int] = {}  # by topic and sequence: which call
 
     def program(self, process: Process, recorder: Recorder) -> bool:
-        """Make the calls that are left, then see that nothing is in doubt."""
+        """Make the calls that are left, then check that nothing is in doubt."""
         publisher = self._publisher(process, recorder)
         while True:
             number = self._left.pop() if self._left else None
@@ -85,7 +85,7 @@ class CallingMachine(PuttingMachine):
             )
 
     def judge(self, appended: Iterable[Appended]) -> Iterator[str]:
-        """More messages than calls would be doubled ones."""
+        """With more messages than calls, some would be duplicates."""
         stored = sum(batch.count for batch in appended if batch.publisher == self.name)
         made = (call for number, call in enumerate(self._calls) if number not in self._left)
         most = sum(len(call.topics) * call.count for call in made)

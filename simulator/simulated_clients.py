@@ -44,7 +44,7 @@ class Item(Struct, frozen=True):
 
 
 class PuttingMachine(Machine):
-    """One that puts, through a real publisher."""
+    """A machine that puts, through a real publisher."""
 
     role = "publisher"
     choices = ("adopt",)
@@ -77,7 +77,7 @@ class PublisherMachine(PuttingMachine):
         parts = [part for item in plan for part in item.parts]
         begins = accumulate((part.count for part in parts), initial=0)
         self._parts = dict(zip(begins, parts, strict=False))  # by the place of the first message
-        self._heard = 0  # items whose put has returned, in some life
+        self._heard = 0  # items whose put has returned, in any life
         self._offered: set[tuple[int, ...]] = set()  # CRC-32 of what was put at QoS 0
 
     @property
@@ -86,7 +86,7 @@ class PublisherMachine(PuttingMachine):
         return self._places[-1]
 
     def recorder(self, process: Process) -> Recorder:
-        """Writes the journal of a life, and looks at it."""
+        """Writes the journal of a life, and checks it."""
         return Recorder(_Witness(self, process))
 
     def program(self, process: Process, recorder: Recorder) -> bool:
@@ -109,7 +109,7 @@ class PublisherMachine(PuttingMachine):
                 item = self._plan[index]
                 receipt = publisher.resume() or self._put(publisher, index, process)
             except Interrupted:
-                _ = publisher.in_doubt  # any call: it knows again what its state says
+                _ = publisher.in_doubt  # any call: it reads its state again
                 continue
             except InDoubtError as error:
                 self.wait_or_end(process, error)
@@ -197,7 +197,7 @@ class PublisherMachine(PuttingMachine):
 
 
 class _Witness(Life):
-    """The journal of a publisher, held against what its program asked for."""
+    """The journal of a publisher, compared with what its program asked for."""
 
     def __init__(self, machine: PublisherMachine, process: Process) -> None:
         super().__init__(machine.recording, machine.name, process.life)
@@ -206,7 +206,7 @@ class _Witness(Life):
         self.write = self._look_at
 
     def _look_at(self, line: AnyLine) -> None:
-        """See that a put is what was asked for, and keep the line."""
+        """Check that a put is what was asked for, and keep the line."""
         if isinstance(line, Invoke) and line.op == "put":
             self._machine.witness_put(line, self.pid)
         self._keep(line)

@@ -46,7 +46,7 @@ class SimulatedDatabase:
         self._cut_until_s: dict[str, float] = {}
 
     def cut(self, proxy: str, seconds: float) -> None:
-        """Break the connections of a proxy, and let it make none for a while."""
+        """Break the connections of a proxy, and refuse new ones for a while."""
         self._world.happened("database_cut", proxy, f"has no database for {seconds:.3f} s")
         self._cut_until_s[proxy] = self._world.now_s + seconds
 
@@ -89,7 +89,7 @@ class SimulatedDatabase:
         heard: Callable[[object], None],
         work_s: float = 0.0,
     ) -> None:
-        """Let a transaction happen, and tell its outcome, or `Broken`."""
+        """Run a transaction, and return its outcome; or raise `Broken`."""
         world, chance = self._world, self._world.random
 
         def late() -> None:
@@ -214,7 +214,7 @@ class SimulatedServing:
     def commit(
         self, records: Sequence[Record], done: Callable[[str], None], *, breaks: bool
     ) -> None:
-        """Store records; tell what came of it: "stored" or "full".
+        """Store records, and return the outcome: "stored" or "full".
 
         Args:
             breaks: the connection breaks meanwhile.

@@ -101,7 +101,7 @@ class MemberMachine(ClientMachine):
             except Interrupted:
                 continue
             except (LeaseLostError, NotSubscribedError, LimitError, LostError) as error:
-                self._world.happened("lease_lost", process.name, f"is told {error.code}")
+                self._world.happened("lease_lost", process.name, f"gets {error.code}")
             except InDoubtError as error:
                 self.wait_or_end(process, error)
         return True

@@ -40,7 +40,7 @@ class OfferNetwork:
         return link
 
     def proxy_started(self, door: OfferDoor) -> None:
-        """It tells every publisher what it wants, once it knows."""
+        """It sends every publisher what it wants, once it knows."""
         self._door = door
         self._life += 1
         self.wants(door, frozenset())
@@ -62,9 +62,9 @@ class OfferNetwork:
             self._tell(link)
 
     def _tell(self, link: SimulatedOfferLink) -> None:
-        number, told = self._told
+        number, wanted = self._told
         delay_s = self._world.random.uniform(0.0002, 0.02)
-        self._world.at(delay_s, lambda: link.hear(number, told))
+        self._world.at(delay_s, lambda: link.hear(number, wanted))
 
     def send(self, frames: Sequence[bytes]) -> None:
         """Carry an offer to the proxy that runs, perhaps; never to another one, never twice."""

@@ -28,7 +28,7 @@ ACTIONS_MAX = 12
 
 
 class OperatorMachine(Machine):
-    """Does some actions, each at a random moment; at the end puts go on."""
+    """Does some actions, each at a random moment; at the end puts continue."""
 
     role = "operator"
     choices: ClassVar[tuple[str, ...]] = ("stop",)
@@ -38,7 +38,7 @@ class OperatorMachine(Machine):
 
         Args:
             forgets: also clients; then no two processes may have one id.
-            truncates: also removes messages; then none that is removed may have to be compared.
+            truncates: also removes messages; then no comparison may need a removed one.
         """
         self._chance = random.Random(f"operator {self._world.seed}")
         self._subscribers = subscribers
@@ -47,7 +47,7 @@ class OperatorMachine(Machine):
         self.acted: list[AdminOutcome] = []
 
     def program(self, process: Process, recorder: Recorder) -> bool:
-        """Do what is left, then see that puts go on."""
+        """Do the actions that are left, then check that puts are not paused."""
         admin = Admin(
             retry=self._retry,
             _world=self.around(
@@ -110,7 +110,7 @@ class OperatorMachine(Machine):
         return name, acts[name]
 
     def judge(self, appended: Iterable[Appended]) -> Iterator[str]:
-        """No action is done twice, and none that was acknowledged is gone."""
+        """Check that no action is done twice, and that none that was acknowledged is gone."""
         durable = self.recording.actions
         nonces: dict[bytes, Administered] = {}
         for one in durable.values():

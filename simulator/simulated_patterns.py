@@ -46,7 +46,7 @@ class PatternMachine(SubscriberMachine):
         self.begin((), dict.fromkeys(created_s, Subscribing()), end)
         self._created_s = created_s
         self._stored_end = stored_end
-        self._begins_by: dict[str, int] = {}  # what is put from there on is to be delivered
+        self._begins_by: dict[str, int] = {}  # what is put from there on must be delivered
         self._ends = ends
         self._push = push
         self._lease_s = lease_s
@@ -106,7 +106,7 @@ class PatternMachine(SubscriberMachine):
         chance = self._world.random
         waits_s = chance.choice((0.0, 0.03))
         if self._push:
-            waits_s = chance.uniform(0.0, 0.1)  # who waits for no time pulls
+            waits_s = chance.uniform(0.0, 0.1)  # a get without a wait pulls
             if self._world.happens("push_switched", self._faults.push_switched):
                 subscriber.use_push(MATCH, not subscriber.is_pushed(MATCH))
         if chance.random() < 0.5:

@@ -115,7 +115,7 @@ class WatchedEngine(Engine):
         super()._put_off()
 
     def _judge_quota(self, records: Sequence[Record]) -> None:
-        """After a put no more waits for a subscription than may; `lose_oldest` lets them lag."""
+        """After a put, no subscription is above its bound; with `lose_oldest` it may lag."""
         if not self.faults.quota or self.faults.lose_oldest:
             return
         logs = [
@@ -151,7 +151,7 @@ class SimulatedProxy:
     """A proxy process that is started, killed and started again. Implements `network.Door`."""
 
     engine_class: type[Engine] = Engine  # planted faults put another one here
-    pushes: PushNetwork  # what goes down by itself
+    pushes: PushNetwork  # the pushes
     offers: OfferNetwork  # what comes at QoS 0
     dead_topics_max: int = TOPICS_MAX  # topics beside which none is made for dead letters
     serving: SimulatedServing | None = None  # of a store that several proxies share
@@ -240,7 +240,7 @@ class SimulatedProxy:
         self.world.at(self.world.random.uniform(0.005, 0.15), self.start)
 
     def stop(self, seconds: float) -> None:
-        """Stand still for a while, all threads, as by SIGSTOP; then go on."""
+        """Stand still for a while, all threads, as by SIGSTOP; then continue."""
         if self.engine is not None:
             self.world.happened("proxy_stop", self.name, f"stands still for {seconds:.3f} s")
             self._stopped_until_s = max(self._stopped_until_s, self.world.now_s + seconds)
@@ -276,12 +276,12 @@ class SimulatedProxy:
         return self.world.random.uniform(0.0, longest)
 
     def later(self, delay_s: float, action: Callable[[], None]) -> None:
-        """Let this life of the proxy do something later, or die in it."""
+        """Schedule something for this life of the proxy, which may die in it."""
         alive = self.of_this_life()
         self.world.at(delay_s, lambda: alive(action))
 
     def of_this_life(self) -> Callable[[Callable[[], None]], None]:
-        """What does something in this life only: when it goes on, if it stands still."""
+        """An event for this life only; if the process stands still, it waits until that is over."""
         life = self._life
 
         def alive(action: Callable[[], None]) -> None:
@@ -295,7 +295,7 @@ class SimulatedProxy:
         return alive
 
     def point(self, where: str) -> None:
-        """A place at which the proxy may die."""
+        """A point at which the proxy may die."""
         if self._points_left is not None and not self.world.quiet:
             self._points_left -= 1
             if self._points_left <= 0:
@@ -416,7 +416,7 @@ class SimulatedProxy:
         self._carry_out()
 
     def take_outcomes(self) -> None:
-        """Tell the engine what has become of its work."""
+        """Report to the engine the outcome of its work."""
         assert self.engine is not None
         while self._committer.outcomes:
             outcome = self._committer.outcomes.popleft()

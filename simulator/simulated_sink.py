@@ -24,7 +24,7 @@ from reliable_pubsub.publisher.writer import TransactionWriter
 from .machine import Machine
 from .world import Process
 
-_NOTED = "noted"  # number of the last batch that is known to be over, as in Spark's commit log
+_NOTED = "noted"  # number of the last batch that is known to be committed, as in Spark's commit log
 
 Row = tuple[str, bytes]  # topic, payload
 
@@ -33,7 +33,7 @@ class SinkBatch(Struct, frozen=True):
     """Rows of one batch, the same at every run."""
 
     rows: tuple[Row, ...]
-    given_up: bool = False  # it is staged and aborted, and the query goes on after it
+    given_up: bool = False  # it is staged and aborted, and the query continues after it
 
 
 def sink_plan(chance: random.Random, name: str, topics: Sequence[str]) -> list[SinkBatch]:
@@ -104,7 +104,7 @@ class SinkMachine(Machine):
                 attempt = chance.randbytes(8)
                 for chunk in range(chunks):
                     if not writer.stage(number, task, attempt, chunk, encoded[chunk]):
-                        return parts  # it is over; so COMMIT will say
+                        return parts  # it is committed; COMMIT will say so
                 process.point("a try has ended")
             if encoded:
                 parts.append(Part(task, attempt, len(encoded)))

@@ -78,8 +78,8 @@ class SimulatedStore:
         """Begin empty.
 
         Args:
-            on_commit: told of every record that has become durable.
-            on_rollback: told of every record that is gone.
+            on_commit: called with every record that has become durable.
+            on_rollback: called with every record that is gone.
         """
         self._on_commit = on_commit
         self._on_rollback = on_rollback

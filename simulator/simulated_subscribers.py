@@ -112,15 +112,15 @@ class SubscriberMachine(ClientMachine):
         subscriber = self.make_client(process, recorder)
         disk = self.disk_of(process)
         while True:
-            subscriber.is_pushed("")  # any call: it knows again what its state says
+            subscriber.is_pushed("")  # any call: it reads its state again
             mark = mark_of(subscriber.note) or PlanMark("")
             del disk.output[mark.output_bytes :]
             try:
-                return self._go_on(subscriber, process, mark)
+                return self._continue(subscriber, process, mark)
             except Interrupted:
                 continue
 
-    def _go_on(self, subscriber: Subscriber, process: Process, mark: PlanMark) -> bool:
+    def _continue(self, subscriber: Subscriber, process: Process, mark: PlanMark) -> bool:
         disk = self.disk_of(process)
         while mark.step < len(self._steps):
             step = self._steps[mark.step]
@@ -181,7 +181,7 @@ class SubscriberMachine(ClientMachine):
             self._subscribes_again.discard(topic)
 
     def _say_nothing(self, process: Process, topic: str) -> None:
-        """Perhaps let a lease end before anything else is said; late copies then come after it."""
+        """Perhaps wait until a lease ends, before any request; late copies then come after it."""
         lease_s = self._terms[topic].lease_s
         if lease_s is not None and self._faults.silence and self._world.chance(0.2):
             self._world.happened("silence", process.name, f"says nothing on {topic!r}")
@@ -238,13 +238,13 @@ class SubscriberMachine(ClientMachine):
         return at_offset(message.offset) if start == "offset" else at_time(message.timestamp_ns)
 
     def _session_ended(self, subscriber: Subscriber, known: Iterable[str]) -> None:
-        """A clean session has ended, and we were told: begin another one, with what comes then.
+        """A clean session has ended, which an answer said: begin another one, with what comes then.
 
         Args:
             known: what was subscribed before, or should be.
         """
         if all(one.session != "clean" for one in self._terms.values()):
-            raise AssertionError(f"{self.name} is told that a persistent session has ended")
+            raise AssertionError(f"{self.name} gets an answer that a persistent session has ended")
         for topic in sorted(set(known).intersection(self._terms) - subscriber.inbox.places.keys()):
             if self._terms[topic].session == "clean":
                 self._world.note(self.name, f"its session on {topic!r} has ended")
@@ -257,7 +257,7 @@ class SubscriberMachine(ClientMachine):
         known = subscriber.inbox.places.keys()
         try:
             subscriber.close()
-        except NotSubscribedError:  # told at the last moment
+        except NotSubscribedError:  # the proxy said so at the last moment
             self._world.note(self.name, "leaves a session that has ended")
             self._session_ended(subscriber, known)
         except DeadLetterRefusedError as error:
@@ -283,7 +283,7 @@ class SubscriberMachine(ClientMachine):
             self.recording.found(topic, map(seen, read))
         if self._world.happens("push_switched", self._faults.push_switched):
             subscriber.use_push(topic, topic not in subscriber._engine.pushing)
-        # Who waits for no time is not content with what was pushed.
+        # A get without a wait also asks the proxy.
         waits = topic in subscriber._engine.pushing or self._world.chance(self._faults.get_waits)
         waits_s = chance.uniform(0.0, 0.1) if waits else 0.0
         wanted = chance.choice((1, 1, 2, 5))
@@ -332,7 +332,7 @@ class SubscriberMachine(ClientMachine):
                 try:
                     self.wait_or_end(process, error)
                 except InDoubtError:
-                    raise Killed from error  # a step that goes on would leave the rest out
+                    raise Killed from error  # a step that continues would leave the rest out
             else:
                 return
 
@@ -355,14 +355,14 @@ class SubscriberMachine(ClientMachine):
         )
 
     def _undrained(self, subscriber: Subscriber) -> str:
-        """A topic of which something is still to come; "" if there is none."""
+        """A topic of which something is still to come; "" if nothing is."""
         left = [
             topic for topic in subscriber.inbox.places if not self.is_drained(subscriber, topic)
         ]
         return self._world.random.choice(left) if left else ""
 
     def _acknowledge_all(self, subscriber: Subscriber) -> str:
-        """Tell the proxy of everything: it answers if it does not know what we speak of."""
+        """Acknowledge everything: the proxy answers if it does not know the subscription."""
         topic = ""
         for topic in list(subscriber.inbox.places):
             subscriber.acknowledge(topic)

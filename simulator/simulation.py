@@ -1,4 +1,4 @@
-"""One seed: build a world, let faults happen, let it calm down, check what happened."""
+"""One seed: build a world, cause faults, stop them, check what happened."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ class Simulation:
             )
 
     def _added(self, kind: type[M], name: str) -> M:
-        """A machine of this world, which has to be told what to do."""
+        """A machine of this world, without a program yet."""
         machine = kind(name, self._world, self._network, self._faults, self.recording)
         puts = kind.role == "publisher"
         machine.make = self._variant.publisher if puts else self._variant.subscriber
@@ -254,7 +254,7 @@ class Simulation:
         return self._store.end(topic) if self._world.now_s >= self._put_by_s else None
 
     def run(self) -> None:
-        """Let it happen."""
+        """Run the seed."""
         world = self._world
         for proxy in self._proxies:
             proxy.start()
@@ -331,7 +331,7 @@ class Simulation:
         self._world.wall_offset_ns += int(jump_s * 1e9)
 
     def _calm_down(self) -> None:
-        """No more faults; what is dead comes back by itself."""
+        """Stop all faults; what is dead restarts on its own."""
         self.recording.event("quiet")
         self._world.note("world", "quiet from here on")
         self._world.quiet = True

@@ -1,7 +1,7 @@
-"""What may go wrong in one seed, and how much of the seed is run.
+"""The faults that a seed may have, and how much of the seed is run.
 
 Each seed switches whole classes of faults on or off ("swarm testing", Groce et al., ISSTA 2012):
-a world in which everything fails at once never gets to the rare meetings of two faults.
+a world in which everything fails at once never reaches the rare combinations of two faults.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from msgspec.structs import fields, replace
 from reliable_pubsub.common.core.limits import NUMBER_MAX
 
 MESSAGES_PER_PUT_MAX: Final = 5  # on one topic; no client puts more at once
-FAULTS_S: Final = 1.2  # the network, the disk and the processes fail for so long
+FAULTS_S: Final = 1.2  # the network, the disk and the processes fail for this long
 
 
 class Faults(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     """The faults of one seed: chances for each message or process, rates in 1/s.
 
-    The value that stands here switches a class off.
+    The default of a field switches its class off.
     """
 
     # The link.
@@ -37,7 +37,7 @@ class Faults(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     half_open: float = 0.0  # rate: a client's requests arrive, the answers do not, for a while
     # The proxy and its disk.
     proxy_crash: float = 0.0  # chance that a life of the proxy ends early
-    proxy_stop: float = 0.0  # rate: the proxy stands still for a while, and goes on
+    proxy_stop: float = 0.0  # rate: the proxy stands still for a while, and continues
     storage_full: float = 0.0  # rate
     commit_error: float = 0.0  # chance that a commit fails, its records durable or not
     slow_commits: bool = False
@@ -47,7 +47,7 @@ class Faults(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     proxy_cut: float = 0.0  # rate: one of them is cut off from all clients for a while
     trim: bool = False  # retention keeps nothing that all have acknowledged
     full: bool = False  # and puts are refused (FULL) while a topic holds `topic_bytes_max`
-    lose_oldest: bool = False  # or the oldest go, and are told as LOST
+    lose_oldest: bool = False  # or the oldest are removed, and reported as LOST
     expire: bool = False  # or the slowest subscriptions are given up
     quota: bool = False  # the bound is `waiting_messages_max` of a subscription, not one of bytes
     rollback: bool = False  # once, the store is set back to an earlier durable copy
@@ -59,8 +59,8 @@ class Faults(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     other_bytes: bool = False  # or make others, lose power, and end with CONFLICT
     set_back: float = 0.0  # chance that a kill of a publisher restores an older copy of its state
     equal_bytes: bool = False  # whatever a publisher puts once has the same content
-    client_stop: float = 0.0  # rate: a client stands still for a while, and goes on
-    zombie: float = 0.0  # rate: a client stands still, is replaced, and goes on
+    client_stop: float = 0.0  # rate: a client stands still for a while, and continues
+    zombie: float = 0.0  # rate: a client stands still, is replaced, and continues
     interrupt: float = 0.0  # chance, at each step of a call, that a signal handler raises
     twin: float = 0.0  # chance that a second process with the same id begins with another
     no_state: float = 0.0  # chance that a client keeps its state in memory
@@ -106,7 +106,7 @@ class Faults(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     push_switched: float = 0.0  # chance, before each get, of a change between push and poll
 
     late_s: float = 1.0
-    life_points: int = 100  # a life that ends early ends within so many points
+    life_points: int = 100  # a life that ends early ends within this many points
     topic_bytes_max: int = 2**32
     waiting_messages_max: int = NUMBER_MAX
 
@@ -120,15 +120,15 @@ class Shape(Struct, frozen=True, kw_only=True):
     """How much of a seed is run; all of it, unless something is left out."""
 
     without: tuple[str, ...] = ()  # classes of faults that are switched off
-    publishers: int | None = None  # at most so many
+    publishers: int | None = None  # at most this many
     subscribers: int | None = None
-    messages: int | None = None  # at most so many of each publisher
-    steps: int | None = None  # at most so many of each subscriber, before it gets what is left
+    messages: int | None = None  # at most this many of each publisher
+    steps: int | None = None  # at most this many of each subscriber, before it gets what is left
     faults_s: float = FAULTS_S
 
 
 def swarm(seed: int, chance: random.Random, shape: Shape) -> Faults:
-    """Choose the faults of a seed.
+    """Draw the faults of a seed.
 
     Pushing, transactions, QoS 0, quotas, interrupts and standbys are drawn apart: a seed without
     them is the world that it was.
@@ -244,7 +244,7 @@ def _bounding(chance: random.Random, faults: Faults) -> dict[str, float]:
 def _setting_back(chance: random.Random, faults: Faults) -> dict[str, float]:
     """Whose state is set back, in a fifth of the seeds.
 
-    There plans make the same messages again, nothing is removed that would have to be compared,
+    There plans make the same messages again, nothing is removed that a comparison needs,
     and the proxy remembers.
     """
     if faults.rollback or faults.trim or faults.other_bytes or chance.random() >= 0.2:
@@ -293,7 +293,7 @@ def _transacting(chance: random.Random) -> dict[str, float]:
 
 
 def _offering(chance: random.Random) -> dict[str, float]:
-    """Who puts at QoS 0 too, in a quarter of the seeds."""
+    """Whether publishers also put at QoS 0, in a quarter of the seeds."""
     if chance.random() >= 0.25:
         return {}
     lost = chance.uniform(0.05, 0.4) if chance.random() < 0.5 else 0.0
@@ -311,7 +311,7 @@ def _waiting(chance: random.Random) -> dict[str, float]:
 
 
 def _pushing(chance: random.Random) -> dict[str, float]:
-    """Whether subscribers are pushed to, and what becomes of the pushes."""
+    """Whether subscribers are pushed to, and which faults the pushes have."""
     if chance.random() >= 0.4:
         return {}
     rate = partial(_rate, chance)
@@ -330,7 +330,7 @@ def _pushing(chance: random.Random) -> dict[str, float]:
 def _promises(
     rate: Callable[[float], float], flag: Callable[[float], bool], *, trim: bool
 ) -> dict[str, float]:
-    """What clients ask for beside the usual, in some of the seeds."""
+    """The additional features that clients use, in some of the seeds."""
     asked: dict[str, float] = {}
     if flag(0.3):
         asked |= {"put_qos_1": rate(1.0), "get_qos_1": rate(1.0)}

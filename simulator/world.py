@@ -23,15 +23,15 @@ class Killed(BaseException):
 
 
 class Interrupted(BaseException):
-    """A signal handler raises here, and the program goes on with the same client."""
+    """A signal handler raises here, and the program continues with the same client."""
 
 
-Turn = greenlet  # where a process, or the world itself, goes on
-Event = Callable[[], Turn | None]  # happens at its time; gives the process that goes on, if one
+Turn = greenlet  # where a process, or the world itself, continues
+Event = Callable[[], Turn | None]  # runs at its time; returns the process that continues, if any
 
 
 class World:
-    """Simulated time, and what is to happen in it."""
+    """Simulated time, and the events that are due in it."""
 
     def __init__(self, seed: int, *, tracing: bool = False) -> None:
         """Begin at time 0.
@@ -43,7 +43,7 @@ class World:
         self.random = random.Random(seed)
         self.now_s = 0.0
         self.wall_offset_ns = 0  # grows and shrinks when the wall clock jumps
-        self.quiet = False  # True: no more faults
+        self.quiet = False  # True: no faults from now on
         self.closing = False
         self.tracing = tracing
         self.trace: list[str] = []
@@ -80,7 +80,7 @@ class World:
         self.note(who, what)
 
     def at(self, delay_s: float, event: Event) -> None:
-        """Let something happen later; at equal times, in the order of the calls."""
+        """Schedule an event; those at equal times happen in the order of the calls."""
         self.events_count += 1
         heapq.heappush(self._events, (self.now_s + delay_s, self.events_count, event))
 
@@ -94,7 +94,7 @@ class World:
         self._stopped = True
 
     def run(self, until_s: float) -> None:
-        """Let things happen until `stop`, or until a time is reached.
+        """Run events until `stop`, or until a time is reached.
 
         Raises:
             BaseException: what an event, or the end of a process, raised.
@@ -185,18 +185,18 @@ class Process:
             raise Interrupted
 
     def wait(self, timeout_s: float) -> None:
-        """Let the world go on until `wake` is called, or time is over."""
+        """Run the world until `wake` is called, or time is over."""
         self._sleep_until_woken(timeout_s)
         self.world.drive()
         if self.killed:
             raise Killed
 
     def wake(self) -> Turn | None:
-        """Let it go on, if it waits. An event."""
+        """Continue it, if it waits. An event."""
         return self._due(self._token)
 
     def kill(self) -> Turn | None:
-        """Let it die where it waits. An event."""
+        """Kill it where it waits. An event."""
         if not self.alive or not self._waiting:
             return None
         self.world.note(self.name, "killed while it waits")
@@ -205,7 +205,7 @@ class Process:
         return self._due(self._token)
 
     def thaw(self) -> Turn | None:
-        """Let a frozen process go on. An event."""
+        """Continue a frozen process. An event."""
         self.frozen = False
         return self._due(self._token) if self._due_meanwhile else None
 
