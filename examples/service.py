@@ -45,7 +45,7 @@ class Orders:
 
 
 async def handle_orders(subscriber: aio.Subscriber, orders: Orders) -> None:
-    """Handle each order once; while the proxy is away, go on trying."""
+    """Handle each order once; while the proxy is away, keep trying."""
     while True:
         try:
             await subscriber.subscribe(TOPIC, start=Earliest)

@@ -95,7 +95,7 @@ def show_newcomers(found: Mapping[str, Mapping[str, Waited]], console: Console) 
 
 
 def tell(outcome: Outcome, console: Console) -> None:
-    """What became of a siege."""
+    """The outcome of a siege."""
     for name, memory in outcome.memory.items():
         console.print(
             f"{name}: {memory.before_mib:.0f} MiB before, at most {memory.most_mib:.0f}, "
@@ -109,7 +109,7 @@ def tell(outcome: Outcome, console: Console) -> None:
 
 
 def tell_verdicts(verdicts: Mapping[str, Verdict], console: Console) -> None:
-    """What each honest subscriber has."""
+    """What each honest subscriber received."""
     for name, verdict in verdicts.items():
         said = ", ".join(f"{what} {count:,}" for what, count in verdict.counts.items())
         console.print(f"{name}: {said}")
@@ -117,7 +117,7 @@ def tell_verdicts(verdicts: Mapping[str, Verdict], console: Console) -> None:
 
 @contextmanager
 def at_work(what: str, total: float) -> Iterator[tuple[Path, Callable[[float], None]]]:
-    """A directory for a trial, and what tells how much further it is, where a person watches."""
+    """A directory for a trial, and a progress bar, on a terminal."""
     bar = Console(stderr=True)
     with (
         tempfile.TemporaryDirectory(prefix="fuzz-") as directory,
@@ -133,7 +133,7 @@ def groups_in(seconds: float) -> int:
 
 
 def measure_pair(seconds: float, seed: int, connections_per_s: float) -> list[str]:
-    """Measure an honest pair alone and beside a crowd, tell it; give what is wrong."""
+    """Measure an honest pair alone and with a crowd, show the figures, and return what is wrong."""
     groups = groups_in(seconds)
     with at_work("windows", 3 * groups + 1) as (directory, advance):
         trial = Trial(directory, seed=seed, attacks_per_s=connections_per_s)
@@ -153,7 +153,7 @@ def measure_pair(seconds: float, seed: int, connections_per_s: float) -> list[st
 def besiege(
     seconds: float, seed: int, connections_per_s: float, endpoints: frozenset[str]
 ) -> list[str]:
-    """Flood endpoints, tell what became of it; give what is wrong."""
+    """Flood endpoints, show the outcome, and return what is wrong."""
     with at_work("flood", seconds) as (directory, advance):
         siege = Siege(directory, endpoints, seed=seed, attacks_per_s=connections_per_s)
         with siege.running():
@@ -174,7 +174,7 @@ def attack_with_keys(
     newcomers_s: float,
     **settings: Any,
 ) -> list[str]:
-    """Attack encrypted endpoints, tell what became of it; give what is wrong."""
+    """Attack encrypted endpoints, show the outcome, and return what is wrong."""
     console, groups = wide_console(WIDTH), groups_in(seconds)
     with at_work("windows", 3 * groups) as (directory, advance):
         trial = SecureTrial(
@@ -229,8 +229,8 @@ def chosen(_: click.Context, __: click.Parameter, value: str) -> frozenset[str]:
 @click.option(
     "--newcomers-s",
     default=0.0,
-    help="With --secure: before the windows, let clients connect for so long without the hostile "
-    "and for so long beside them, and measure how long that takes.",
+    help="With --secure: before the windows, measure how long clients take to connect, for this "
+    "long without the hostile and as long beside them.",
 )
 @click.option(
     "--connections-per-s-max",

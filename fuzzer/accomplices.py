@@ -1,7 +1,7 @@
 """Two hostile parties that work together: what one puts the other asks for.
 
 Both are known to the proxy and speak the protocol; each request is forbidden to clients in their
-place, or is. What one alone cannot reach two can: stored bodies that are no batch, counts that
+place, or allowed. What one alone cannot reach two can: stored bodies that are no batch, counts that
 lie, places that do not exist (MBFuzzer, USENIX Security 2025). On the honest topic they put only
 what is valid, and every answer must be the one that the protocol names.
 """
@@ -202,7 +202,7 @@ class Subscribing:
 
 
 def conspire(board: Board, scene: Scene, publishers: str, subscribers: str, seed: int) -> None:
-    """Work until told to end; a wrong answer ends the process with a traceback."""
+    """Work until the board says to end; a wrong answer ends the process with a traceback."""
     os.nice(19)
     chance = random.Random(seed)
     publishing, subscribing = Publishing(publishers, chance), Subscribing(subscribers, chance)
@@ -224,7 +224,7 @@ def work(
     honest: bool,
     chance: random.Random,
 ) -> None:
-    """One thing that one of them does."""
+    """One action of one of them."""
     if topic not in publishing.last or (honest and chance.random() < 0.3):
         publishing.put(topic)
     elif not honest and chance.random() < 0.3:

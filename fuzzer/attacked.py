@@ -32,7 +32,7 @@ ENTRANCE: Final = re.compile(
     r"|going on: no connections are kept out .*? of [\d,]+ s"
 )
 END_S = 60.0  # an honest client has ended by then
-STOP_S = 2.0  # a client that is told to stop ends by itself, or is killed
+STOP_S = 2.0  # a client that does not end within it after the stop is killed
 
 
 def make_known(service: Service, *more: Scene) -> None:
@@ -56,7 +56,7 @@ class Attacked:
         self._service = service
         self._seed = seed
         self._attacks_per_s = attacks_per_s
-        self._board = Board()  # what the clients say and are told
+        self._board = Board()  # what the clients report, and what they must do
         self._clients: dict[str, BaseProcess] = {}
         self._attacked: dict[str, Process] = {}
         names = [scene.subscriber for scene in self.subscribers.values()]
@@ -155,7 +155,7 @@ class Attacked:
             yield f"the proxy does not answer: {error}"
 
     def _judge(self, problems: list[str]) -> dict[str, Verdict]:
-        """Compare the file of each honest subscriber with what was put; add what differs."""
+        """Compare the file of each honest subscriber with what was put; add the differences."""
         board = self._board
         puts = {
             SCENE.publisher: [honest.payload(n + 1) for n in range(board["puts"])],

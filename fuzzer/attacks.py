@@ -1,8 +1,8 @@
 """The table of hostile kinds: what one connection sends, and how it leaves.
 
 An attack is chosen by chance from a seed, and is a value: bytes and times. What sends it
-(`crowd.py`) decides nothing. Ids of others are used with old epochs only: who claims the id of a
-client and a newer epoch takes its place, because ids are not secret (docs/guarantees.md).
+(`crowd.py`) decides nothing. Ids of others are used with old epochs only: a peer that claims a
+client's id and a newer epoch takes its place, because ids are not secret (docs/guarantees.md).
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ SLOTS = (
     "attacks",  # connections begun
     "intrusions",  # connections begun with a key
     "denials",  # answers DENIED to them
-    "answers_beyond_rights",  # all else that they got
+    "answers_beyond_rights",  # all other answers to them
     "refused",  # of the attacks, those that could not even begin
     "crowd_goes",
     "accomplices_do",

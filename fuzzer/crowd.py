@@ -1,4 +1,4 @@
-"""The crowd: sends attacks from raw sockets, so many a second, at the cost of little CPU.
+"""The crowd: sends attacks from raw sockets, at a given rate and at little cost of CPU.
 
 One thread, one epoll, no ZeroMQ. A connection is a small state machine: connected, opening sent,
 the proxy's half of the handshake read, rest sent, waiting for its end.
@@ -94,7 +94,7 @@ class Crowd:
         self._at(one.ends_at_s, one)
 
     def turn(self, timeout_s: float) -> None:
-        """Do what is due; wait at most so long for more."""
+        """Do what is due; wait at most this long for more."""
         now_s = time.monotonic()
         while self._due and self._due[0][0] <= now_s:
             one = heapq.heappop(self._due)[2]
@@ -184,13 +184,13 @@ def run_crowd(
     seed: int,
     bursts: Sequence[Place] = (),
 ) -> None:
-    """The crowd's process: so many attacks a second until told to end.
+    """The crowd's process: attacks at a given rate until the board says to end.
 
     A crowd that is late makes up for at most a tenth of a second.
 
     Args:
         make: what attacks the places at the proxy; elsewhere the same connections come.
-        of_way: the places by what `crowd_goes` says; none while there are none.
+        of_way: the places by what `crowd_goes` says; no attacks while it names no place.
         bursts: places at the proxy where now and then many come at once.
     """
     os.nice(19)

@@ -30,7 +30,7 @@ def _hello(chance: random.Random, version: bytes = b"\1\0") -> bytes:
 
 
 def _curve(rest: bytes, stays_s: float) -> Attack:
-    """An attack that goes on once the greeting of the server is there."""
+    """An attack that continues once the greeting of the server is there."""
     return Attack(opening=GREETING, rest=rest, stays_s=stays_s, handshake_bytes=zmtp.GREETING_BYTES)
 
 
@@ -80,7 +80,7 @@ SLOW: Final[tuple[Kind, ...]] = (a_curve_greeting_byte_by_byte,)
 
 
 def keyless_attacks(places: Sequence[Place], seed: int) -> Following:
-    """Attacks without end: without a key, half open and slow in turn, at each place in turn.
+    """Endless attacks: without a key, half open and slow in turn, at each place in turn.
 
     The same seed gives the same attacks in the same order. They are made before the first one, and
     come again: the CPU of the attackers is that of the attacked, too.

@@ -1,4 +1,4 @@
-"""The table of floods, by endpoint: what a connection says for as long as it is let.
+"""The table of floods, by endpoint: what a connection sends until it is cut off.
 
 The kinds of `attacks.py` are for request endpoints, and go to that of a relay too.
 """
@@ -222,7 +222,7 @@ def places(chosen: frozenset[Endpoint], at: Mapping[str, str]) -> list[Place]:
 
 
 def flood_of(found: Sequence[Place], seed: int) -> Following:
-    """Attacks without end: each place in its turn, each kind of it as often as the others.
+    """Endless attacks: each place in turn, each of its kinds as often as the others.
 
     The same seed gives the same attacks in the same order.
     """

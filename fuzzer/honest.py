@@ -12,7 +12,7 @@ from reliable_pubsub import Publisher, Subscriber
 from .attacks import Scene
 from .board import Board
 
-DRAIN_S = 10.0  # without a message for so long, nothing more will come
+DRAIN_S = 10.0  # without a message for this long, no more messages will come
 
 
 def payload(number: int) -> bytes:
@@ -21,7 +21,7 @@ def payload(number: int) -> bytes:
 
 
 def publish(board: Board, scene: Scene, endpoint: str, puts_per_s: float = inf) -> None:
-    """Put until told to end; every put is acknowledged before the next.
+    """Put until the board says to end; every put is acknowledged before the next.
 
     Args:
         puts_per_s: pace; a put that is late makes the next ones come sooner, up to a second.

@@ -75,7 +75,7 @@ def publishers_requests(client: str, scene: Scene, chance: random.Random) -> lis
 
 
 def subscribers_requests(client: str, scene: Scene, chance: random.Random) -> list[Any]:
-    """The same of the honest subscriber."""
+    """The same for the honest subscriber."""
     at: Any = {"client": client, "request": 1, "epoch": HIGHER_EPOCH}
     of: Any = {"topic": scene.topic, "generation": 1, "boot": "", "cursor": 10**9}
     link = chance.randbytes(16)
@@ -172,10 +172,10 @@ def intrude(
     rate: float,
     seed: int,
 ) -> None:
-    """The process of the intruders: so many connections a second, at each target in turn.
+    """The process of the intruders: connections at a given rate, at each target in turn.
 
     Args:
-        of_place: the targets by what `crowd_goes` says; elsewhere they are left alone.
+        of_place: the targets by what `crowd_goes` says; elsewhere no target is attacked.
         rate: connections a second.
     """
     os.nice(19)

@@ -70,7 +70,7 @@ class _Newcomer:
 def newcomers(
     endpoint: str, seconds: float, tick: Callable[[float], None] = lambda _: None
 ) -> dict[str, Waited]:
-    """Let newcomers of each sort come for so long; wait for their answers.
+    """Start newcomers of each sort for this long, and wait for their answers.
 
     Args:
         endpoint: with keys that may ask for STATUS.

@@ -110,7 +110,7 @@ def highest_mib(pid: int) -> float:
 
 
 class KeptOut:
-    """Endpoints that let no connection in, at no cost for any process."""
+    """Endpoints that accept no connection, at no cost for any process."""
 
     def __init__(self, names: Iterable[str]) -> None:
         """Listen at one for each name."""

@@ -2,7 +2,7 @@
 
 One subscriber polls, the other is pushed to; where a relay is attacked, it is below the relay. What
 is judged is content and memory: each message once, and no process above the bounds of its
-endpoints. What takes time is told, and judged by the command alone.
+endpoints. Times are reported; only the command judges them.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Siege(Attacked):
             self._stop()
 
     def run(self, seconds: float, tick: Callable[[float], None] = lambda _: None) -> Outcome:
-        """Flood for so long; then judge."""
+        """Flood for this long; then judge."""
         board, memory = self._board, {}
         for name, process in self._attacked.items():
             mib = footprint(process.pid).resident_mib

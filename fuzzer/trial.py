@@ -189,7 +189,7 @@ class Trial(Attacked):
             self._stop()
 
     def window(self, place: int, window_s: float) -> Window:
-        """Send the crowd somewhere, and look for so long."""
+        """Send the crowd to a place, and measure for this long."""
         board, proxy = self._board, self._service.proxy.pid
         board["accomplices_do"] = OWN_TOPIC if place == AT_THE_PROXY else IDLE
         board["crowd_goes"] = place
@@ -234,7 +234,7 @@ class Trial(Attacked):
         together_attacks: int,
         tick: Callable[[], None] = lambda: None,
     ) -> Result:
-        """Windows, then all on the honest topic for so many attacks, then the judgement."""
+        """Windows, then a number of attacks with all on the honest topic, then the judgement."""
         board, pid = self._board, self._service.proxy.pid
         windows: list[Window] = []
         before = footprint(pid)
@@ -272,7 +272,7 @@ class Trial(Attacked):
         )
 
     def _left_over(self, before: Footprint) -> Iterator[str]:
-        """What must not be there when the honest pair has ended, and the crowd has gone."""
+        """What must be gone when the honest pair has ended, and the crowd has left."""
         board, proxy = self._board, self._service.proxy
         if board["silences"]:
             yield f"{board['silences']} requests of the honest publisher went unanswered"

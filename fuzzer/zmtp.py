@@ -1,4 +1,4 @@
-"""ZMTP by hand, as bytes: what a peer sends that is not bound to a library's manners.
+"""ZMTP by hand, as bytes: what a peer without a library may send.
 
 Source: the ZMTP 3.1 specification (rfc.zeromq.org/spec/37), 2.0 (spec/15) and 1.0 (spec/13).
 """
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 SIGNATURE = b"\xff" + bytes(8) + b"\x7f"
 GREETING_BYTES = 64
 
-# What the proxy sends by itself: its greeting and its READY. A peer that speaks before it has
-# read them is cut off, because ZeroMQ takes its words for a part of the handshake.
+# What the proxy sends unasked: its greeting and its READY. A peer that speaks before it has
+# read them is cut off, because ZeroMQ takes its bytes for a part of the handshake.
 HANDSHAKE_BYTES = GREETING_BYTES + 43
 
 MORE, LONG, COMMAND = 0x01, 0x02, 0x04

@@ -1,1 +1,1 @@
-"""Commands for people who work on the project: demo, benchmark, and what they judge with."""
+"""Commands for developers of the project: demo, benchmark, and the code that judges them."""

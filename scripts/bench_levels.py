@@ -16,7 +16,7 @@ from .measuring import PAYLOAD, Putting, Row, Worker, compared, fill, proxy
 
 BATCH = 100
 LEVEL_MESSAGES = 200_000
-ROOM_PAUSE_S = 0.0005  # of a publisher at QoS 0 that is told of a full link
+ROOM_PAUSE_S = 0.0005  # of a publisher at QoS 0 whose link is full
 
 
 def level_rows(rounds: int, replayed: int) -> list[Row]:
@@ -29,10 +29,10 @@ def level_rows(rounds: int, replayed: int) -> list[Row]:
 
 
 class PuttingBatches(Putting):
-    """A process that puts at one level, as fast as it goes."""
+    """A process that puts at one level, as fast as it can."""
 
     def put_batches(self, qos: QoS, messages: int) -> None:
-        """Put so many messages."""
+        """Put a number of messages."""
         payloads = [PAYLOAD] * BATCH
         for _ in range(messages // BATCH):
             while self.publisher.put_many(self.topic, payloads, qos=qos).fate == "dropped":

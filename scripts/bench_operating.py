@@ -73,7 +73,7 @@ class PuttingBesideLag(Putting):
 
 
 class Scraping:
-    """A process that scrapes while it is told to."""
+    """A process that scrapes between `start` and `stop`."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -90,7 +90,7 @@ class Scraping:
         self._thread.start()
 
     def end(self) -> int:
-        """Stop it; how many scrapes there were."""
+        """Stop it, and return how many scrapes there were."""
         assert self._thread is not None
         self._ending.set()
         self._thread.join()
@@ -231,7 +231,7 @@ def stop_rows() -> list[Row]:
 
 
 def size_rows() -> list[Row]:
-    """What a stored message takes on disk: by itself, and in a batch."""
+    """What a stored message takes on disk: alone, and in a batch."""
     rows = []
     for count, batch in ((STORED, 1), (STORED * BATCH, BATCH)):
         with folder() as directory:

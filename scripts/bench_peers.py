@@ -1,4 +1,4 @@
-"""`scripts/bench peers`: this broker beside those that a Python user would take instead.
+"""`scripts/bench peers`: this broker and those that a Python user would choose instead.
 
 The same work for each, in turn and in one run: 100 bytes a message, clients in processes of their
 own, each broker as durable as it can be made. Every message is counted by its reader.
@@ -160,7 +160,7 @@ def measure(
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM leave the block as Ctrl-C does, so that the servers are ended."""
+    """Make SIGTERM leave the block as Ctrl-C does, so that the servers are ended."""
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         yield
@@ -267,7 +267,7 @@ def peers(seconds: float, rounds: int, clients: int, only: str | None, as_markdo
     Each figure is the median of the ROUNDS, each measured for SECONDS; brokers take turns, and a
     ratio is taken within a round: above 1, ours is better. Each broker is started here, on free
     ports, as durable as it can be made, and needs its package of Debian; one that is not installed
-    is left out. Exit code 1 if a message of ours was lost or doubled, or a goal is missed.
+    is left out. Exit code 1 if our broker lost or doubled a message, or a goal is missed.
     """
     systems = chosen(only)
     todo = works(clients)

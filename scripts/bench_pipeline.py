@@ -38,7 +38,7 @@ from .measuring import (
 
 ROWS = 1_000_000
 BATCH = 1_000
-SOURCE_ROWS_PER_S = 500_000  # that two cores are to give, so a million may cost 4 s of CPU
+SOURCE_ROWS_PER_S = 500_000  # goal on two cores, so a million may cost 4 s of CPU
 PUTS = 400  # timed, one every `PAUSE_S`
 PAUSE_S = 0.005
 

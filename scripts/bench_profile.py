@@ -130,7 +130,7 @@ def sure_range(ratios: Sequence[float]) -> tuple[float, float]:
         return ratios[0], ratios[0]
     ordered, outside = sorted(ratios), -1
     chance = total = 0.5 ** len(ordered)
-    while total <= 0.005:  # that at most so many of them lie below, or above, the true median
+    while total <= 0.005:  # that at most this many of them lie below, or above, the true median
         outside += 1
         chance *= (len(ordered) - outside) / (outside + 1)
         total += chance
@@ -193,7 +193,7 @@ class OtherWork:
         return (sum(busy) - idle) / os.sysconf("SC_CLK_TCK"), ours_s, time.monotonic()
 
     def cpus(self) -> float:
-        """So many, on average since the begin; processes of ours count when they have ended."""
+        """The average number since the beginning; our processes count when they have ended."""
         (busy_s, ours_s, now_s), (busy_was_s, ours_was_s, was_s) = self._now(), self._begin
         return max((busy_s - busy_was_s) - (ours_s - ours_was_s), 0.0) / (now_s - was_s)
 

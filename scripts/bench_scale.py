@@ -1,6 +1,6 @@
 """`scripts/bench scale`: what a put and a get cost with more topics, subscriptions and messages.
 
-The cost is CPU of proxy and client together, in proxies of several sizes that take turns: it is to
+The cost is CPU of proxy and client together, in proxies of several sizes that take turns: it must
 be flat within 1.3.
 """
 
@@ -108,7 +108,7 @@ class Side:
     """A proxy of one size, with its client."""
 
     def __init__(self, stack: ExitStack, kind: str, size: int) -> None:
-        """Start both, and make what there is to be."""
+        """Start both, and make the topics, subscriptions and messages of this size."""
         running = self._proxy = stack.enter_context(proxy(LARGE))
         self._client = stack.enter_context(Worker(Client, running.publishers, running.subscribers))
         self._client.call(kind, size)

@@ -1,4 +1,4 @@
-"""`scripts/bench starts`: what a process computes before it does anything, which is imports."""
+"""`scripts/bench starts`: the CPU of a process before it does anything, which is imports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one gate. Quick checks first; then types, tests and simulated seeds, side by side.
+"""The gate. Quick checks first; then types, tests and simulated seeds, side by side.
 
 Many tests wait for processes, so there are more workers than cores; those of `--quick` do not wait,
 and each worker more would only collect once more. What needs only CPU is niced and takes what they
@@ -26,14 +26,14 @@ from msgspec import Struct
 ROOT: Final = Path(__file__).resolve().parent.parent
 WORKERS_PER_CORE: Final = 2
 ALL_SEEDS: Final = 3000
-SEEDS: Final = 300  # the first ones of those
+SEEDS: Final = 300  # the first of `ALL_SEEDS`
 QUICK_SEEDS: Final = 200
 NICE: Final = 10
 BOUND_S: Final = 360.0  # a gate that takes longer says so
 STEP_S_MAX: Final = 2700.0  # a step that takes longer hangs, and is ended
 FILES_SHOWN: Final = 10  # of the tests, by their cost
 # Where the tests have their files, if there is room: in memory. What they show needs no disk (those
-# of a full disk mount their own), and a disk that is busy with others fails them without reason.
+# of a full disk mount their own), and a disk that other work keeps busy fails them without reason.
 MEMORY: Final = Path("/dev/shm")
 MEMORY_BYTES_MIN: Final = 2 * 1024**3
 # Compiled modules are kept, whatever the caller's environment says: without them every process that
@@ -123,7 +123,7 @@ def long_checks(extent: Extent, *, workers: int, has_spark: bool) -> list[Step]:
     tests = [
         "pytest",
         *("-n", str(workers)),
-        # xdist would wait for ever for the tests of a worker that died when the others had ended.
+        # xdist would wait forever for the tests of a worker that died when the others had ended.
         *("--max-worker-restart", "0"),
         "--costs",
         str(FILES_SHOWN),
@@ -137,14 +137,14 @@ def long_checks(extent: Extent, *, workers: int, has_spark: bool) -> list[Step]:
 
 
 class Gate:
-    """Steps, and what became of them."""
+    """Steps, and their outcomes."""
 
     def __init__(self) -> None:
         self.ended: list[Ended] = []
         self._printing = threading.Lock()
 
     def run(self, steps: Sequence[Step]) -> bool:
-        """Run steps side by side; say whether all of them hold."""
+        """Run steps side by side; return whether all of them hold."""
         threads = [threading.Thread(target=self._run, args=(step,)) for step in steps]
         for thread in threads:
             thread.start()

@@ -34,7 +34,7 @@ IDLE_S: Final = 2.0
 STEPS: Final = 4
 WAITING_STEP: Final = STEPS  # one more, which takes long
 WAITING: Final = "waiting, 1 s"
-REQUESTS: Final = (WAITING, "requests", "")  # so many a second, beside the costs
+REQUESTS: Final = (WAITING, "requests", "")  # this many a second, beside the costs
 
 Costs = dict[tuple[str, str, str], float]  # work, process, thread: us of CPU, or calls, a message
 

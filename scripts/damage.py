@@ -192,7 +192,7 @@ def sweep(
 
 
 def sample_commands(subjects: Sequence[Subject], number: int, tally: Tally) -> int:
-    """Some cases of each file through the real command; gives their number."""
+    """Some cases of each file through the real command; returns their number."""
     done = 0
     with tempfile.TemporaryDirectory(dir=_memory()) as scratch:
         for subject in subjects:
@@ -207,7 +207,7 @@ def sample_commands(subjects: Sequence[Subject], number: int, tally: Tally) -> i
 
 
 def repeat(case: Case, subjects: Sequence[Subject], console: Console) -> Outcome:
-    """Run one case and say everything about it."""
+    """Run one case and print everything about it."""
     subject = next(one for one in subjects if one.state == case.state)
     (outcome,) = judge_all([case], subject)
     console.print(f"{case}: {outcome.verdict}\n{outcome.text}", markup=False)

@@ -1,6 +1,6 @@
-"""What was put against what is in the output files: the judge of a crash run.
+"""Compares what was put with the output files: the judge of a crash run.
 
-Only the files are looked at, never what a process says of itself. No other file of the project is
+Only the files count, never what a process says of itself. No other file of the project is
 imported, so that a fault of the product cannot hide itself here.
 """
 

@@ -1,6 +1,6 @@
 """System calls that fail, on the real processes: each call of a short run, killed or refused there.
 
-One proxy, one publisher with a step file, one subscriber with an output file. strace lets the n-th
+One proxy, one publisher with a step file, one subscriber with an output file. strace makes the n-th
 call of one kind, on the files of one process, fail or kill. What died is started again without
 strace; then each message must be in the output file once, and the store must be sound.
 """
@@ -41,7 +41,7 @@ MESSAGES = 6
 DEADLINE_S = 120.0
 LOOK_AGAIN_S = 0.02
 RETRY = ("--ack-timeout", "0.5", "--send-retries", "100", "--quiet")
-READABLE = (2, 3, 4, 5)  # exit codes that an error of ours has
+READABLE = (2, 3, 4, 5)  # exit codes of PubSubError
 
 PROCESSES = ("proxy", "publisher", "subscriber")
 AGAIN = "proxy-again"  # with a store that was there: its first calls are those of the commits
@@ -360,7 +360,7 @@ def parse_case(_context: click.Context, _option: click.Parameter, text: str | No
 def main(
     every: int, jobs: int, victims: tuple[str, ...], case: Case | None, keep: Path | None
 ) -> None:
-    """Let each system call of a short run fail or kill; exit code 1 if a message is lost or twice.
+    """Make each system call of a short run fail or kill; exit code 1 if a message is lost or twice.
 
     Calls on the files of proxy, publisher and subscriber (write, fsync, open, ...), and what they
     send. Needs strace.

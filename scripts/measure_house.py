@@ -22,7 +22,7 @@ from .measuring import ROOT, folder, proxy
 from .watched_proxy import NAMES, functions_called, name_calls
 
 PACKAGE: Final = ROOT / "reliable_pubsub"
-ROUNDS: Final = 50  # what all of them pass belongs to the call; what only some do, to a timer
+ROUNDS: Final = 50  # a function that all of them pass belongs to the call; others, to a timer
 FILES_SHOWN: Final = 10
 TOPIC: Final = "measured"
 ANOTHER_TOPIC: Final = "not-measured"
@@ -130,7 +130,7 @@ def _show_calls(name: str, calls: Calls, named: bool) -> None:
 @click.option("--names", is_flag=True, help="Name the functions of put and get, too.")
 def main(names: bool) -> None:
     """Print lines of product, tests and tools, the largest files, the longest function, and the
-    functions of ours that one put and one get pass at QoS 2.
+    functions of this project that one put and one get pass at QoS 2.
 
     The functions are counted in the client and in the proxy, each once.
     """

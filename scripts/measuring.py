@@ -132,7 +132,7 @@ def proxy(settings: str = "") -> Iterator[Proxy]:
 
 
 def fill(running: Proxy, messages: int, batch: int, topic: str = "bench") -> None:
-    """Put so many messages on a topic."""
+    """Put a number of messages on a topic."""
     with Publisher("bench-fill", endpoint=running.publishers) as publisher:
         for base in range(0, messages, batch):
             publisher.put_many(topic, [PAYLOAD] * min(batch, messages - base))
@@ -152,7 +152,7 @@ def child(target: Callable[..., None], *arguments: Any) -> Iterator[Any]:
 
 
 class Worker:
-    """A process with one object of ours, whose methods are called through a pipe.
+    """A process with one object, whose methods are called through a pipe.
 
     It ends with the block, or when this process ends.
     """
@@ -218,7 +218,7 @@ class Putting:
     """What puts in a process of its own; parts add what else it does."""
 
     def __init__(self, client: str, endpoint: str, topic: str) -> None:
-        """Make the publisher, and let it be ready."""
+        """Make the publisher, and have it connected."""
         self.publisher = Publisher(client, endpoint=endpoint)
         self.close = self.publisher.close
         self.topic = topic

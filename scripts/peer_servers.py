@@ -135,7 +135,7 @@ def be_bare(pipe: Any, path: str) -> None:
 
 @contextmanager
 def served(command: Callable[[Path, int], Sequence[str]]) -> Iterator[str]:
-    """A server with a folder and a port of its own, which make its command; gives the port."""
+    """A server with a folder and a port of its own, which make its command; returns the port."""
     with folder() as home:
         port = free_port()
         with server(command(home, port), port, home):

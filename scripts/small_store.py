@@ -1,4 +1,4 @@
-"""A small store in which every sort of record is, for `scripts/damage`."""
+"""A small store with every sort of record, for `scripts/damage`."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Daemon(ChildProcess):
     """A master or a worker."""
 
     def says(self, pattern: re.Pattern[str], within_s: float = READY_S_MAX) -> str:
-        """Wait for a line of its log; give the first group."""
+        """Wait for a line of its log; return the first group."""
         return self._awaited(lambda: (found := pattern.search(self.said())) and found[1], within_s)
 
 
@@ -49,7 +49,7 @@ def cluster(
     java_options: str = "",
     memory: str = "1g",
 ) -> Iterator[Cluster]:
-    """Start a cluster; when the block ends, nothing of it is left.
+    """Start a cluster, which ends with the block.
 
     Args:
         folder: for its logs, and what its executors write.

@@ -1,4 +1,4 @@
-"""Kills real processes, round by round, until so many have died; each round has its verdict.
+"""Kills real processes, round by round, up to a given number; each round has its verdict.
 
 A round is a scenario of the crash lab (scripts/torture.yaml) with a seed of its own. What it shows
 is in docs/runs.md.
@@ -77,7 +77,7 @@ def play(store: str, seed: int) -> Round:
 
 
 def rounds(store: str, first_seed: int, kills_wanted: int, jobs: int) -> Iterator[Round]:
-    """Play rounds, several at once, until so many processes were killed."""
+    """Play rounds, several at once, until a given number of processes was killed."""
     kills, seed = 0, first_seed
     with ThreadPoolExecutor(jobs) as pool:
         running: set[Future[Round]] = set()
@@ -98,7 +98,7 @@ def rounds(store: str, first_seed: int, kills_wanted: int, jobs: int) -> Iterato
 @click.option("--jobs", default=2, show_default=True, type=click.IntRange(min=1))
 @click.option("--store", default="sqlite", show_default=True, type=click.Choice(list(SCENARIOS)))
 def main(kills: int, start: int, jobs: int, store: str) -> None:
-    """Kill real processes until so many have died; exit 1 if a rule was broken.
+    """Kill a given number of real processes; exit 1 if a rule was broken.
 
     \b
     Each round is a run of the crash lab: a proxy, three publishers, three subscribers; every

@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 def worker_pool(jobs: int) -> ProcessPoolExecutor:
     """A pool of processes that outlive no `kill -9` of this one.
 
-    Each holds the queue open for the others, so left alone they would wait for work for ever.
+    Each holds the queue open for the others, so left alone they would wait for work forever.
     """
     return ProcessPoolExecutor(jobs, initializer=_end_with_parent)
 
