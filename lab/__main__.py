@@ -1,4 +1,4 @@
-"""`reliable-pubsub lab`: judge what processes wrote of themselves."""
+"""`reliable-pubsub lab`: judge what processes wrote in their journals."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EXIT_CODES = "Exit codes: 0 every judged rule holds · 1 a rule is violated · 2
     context_settings=CONTEXT_SETTINGS,
 )
 def main() -> None:
-    """Break processes on purpose, and judge from their journals what became of each message.
+    """Break processes on purpose, and judge from their journals what happened to each message.
 
     `run` launches the processes of a scenario, breaks them, and judges. Every process that is
     started by hand writes its journal with --journal FILE; `check` and `trace` read them.
@@ -45,7 +45,7 @@ def main() -> None:
 @click.option("--json", "as_json", is_flag=True, help="The whole verdict as JSON on stdout.")
 @report_option()
 def check_command(folder: Path, as_json: bool, report: Path | None) -> None:
-    """Hold the journals of DIR against the thirteen rules of exactly-once.
+    """Check the journals of DIR against the thirteen rules of exactly-once.
 
     Reads every *.jsonl in DIR and below: journals (--journal) of publishers, subscribers, the
     proxy, an auditor, and output files (--output) of subscribers, known by what is in them.
@@ -101,7 +101,7 @@ def _read(folder: Path) -> LabRun:
 
 @contextmanager
 def _reading_bar(total: int) -> Iterator[BytesRead]:
-    """A bar on stderr where a person watches."""
+    """A progress bar on stderr, if that is a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda size: None

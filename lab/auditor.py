@@ -22,7 +22,7 @@ def audit(endpoint: str, recorder: Recorder, *, topics: Collection[str]) -> None
     """Write what the log holds, message by message, and the cursor of each subscription.
 
     Args:
-        topics: what was put to; the proxy may have forgotten that one of them ever was.
+        topics: what was put to; the proxy may have forgotten one of them.
 
     Raises:
         InDoubtError: the proxy does not answer.

@@ -1,4 +1,4 @@
-"""The scenarios that are shipped, and finding one: by file, by name, by pressing Tab."""
+"""The shipped scenarios, and how one is found: by file, by name, by completion."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def complete(_context: click.Context, _option: click.Parameter, begun: str) -> l
 
 @click.command("list", context_settings=CONTEXT_SETTINGS)
 def main() -> None:
-    """Show the scenarios that are shipped: what happens, and what each teaches."""
+    """List the shipped scenarios: what happens in each, and what it teaches."""
     with readable_errors():
         rows = [
             (name, load_scenario(path).title, comment_of(path).get("Question", ""))

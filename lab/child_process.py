@@ -36,7 +36,7 @@ ENDPOINT: Final = re.compile(r"\b(\w+)=((?:tcp|ipc|inproc|http)://\S+)")
 
 
 class NotReadyError(click.ClickException):
-    """A process ended, or said nothing for too long."""
+    """A process ended, or wrote nothing for too long."""
 
     exit_code = 2
 
@@ -76,7 +76,7 @@ class Executed(subprocess.Popen[bytes]):
         return code
 
     def pause(self) -> None:
-        """Send SIGSTOP, and wait until it is stopped: until then it goes on."""
+        """Send SIGSTOP, and wait until it has stopped: until then it still runs."""
         self.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
@@ -183,7 +183,7 @@ class ChildProcess:
         return found[-1] if found and found[-1].startswith("ready: ") else None
 
     def ready(self, within_s: float = READY_S_MAX) -> str:
-        """Wait for the line that says it is ready; give it.
+        """Wait for the line that says it is ready, and return that line.
 
         Raises:
             NotReadyError: it ended before, or did not say it in time.
@@ -191,11 +191,11 @@ class ChildProcess:
         return self._awaited(self.ready_line, within_s)
 
     def standing_by(self, within_s: float = READY_S_MAX) -> str:
-        """Wait for the line that says that another proxy serves; give it."""
+        """Wait for the line that says that another proxy serves, and return that line."""
         return self._awaited(lambda: (found := STANDBY.search(self.said())) and found[1], within_s)
 
     def endpoints(self, within_s: float = READY_S_MAX) -> dict[str, str]:
-        """Wait until it is ready; give the endpoints that it names."""
+        """Wait until it is ready, and return the endpoints that it names."""
         return endpoints_in(self.ready(within_s))
 
     def ask(self, line: str, within_s: float = READY_S_MAX) -> str:
@@ -235,7 +235,7 @@ class ChildProcess:
             self._child.pause()
 
     def wait(self, within_s: float | None = None) -> int:
-        """Wait for its end; give the exit code.
+        """Wait for its end, and return the exit code.
 
         Raises:
             subprocess.TimeoutExpired: it still runs.

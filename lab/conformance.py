@@ -22,7 +22,7 @@ from reliable_pubsub.common.signals import stop_on_signals
 
 from .conformance_run import Candidate, Judged, run_case
 from .core.conformance import CASES, MESSAGES, MESSAGES_MAX, MESSAGES_MIN, ROLES, Case, chosen
-from .core.conformance_verdict import Breach, Judgement, exit_code, told
+from .core.conformance_verdict import Breach, Judgement, exit_code, paragraphs
 from .core.story import first_story
 from .text_table import text_table, wide_console
 from .verdict_text import show_story
@@ -98,7 +98,7 @@ def again(case: Case, wanted: Candidate) -> str:
 def _run_cases(
     cases: Sequence[Case], wanted: Candidate, where: Path
 ) -> list[tuple[CaseReport, Judged]]:
-    """Run each case, and say how it ended."""
+    """Run each case, and print how it ended."""
     done: list[tuple[CaseReport, Judged]] = []
     with stop_on_signals("stopped: every process that was started has been ended"):
         for number, case in enumerate(cases, start=1):
@@ -130,7 +130,7 @@ def _run_cases(
 def _show(
     console: Console, cases: Sequence[tuple[CaseReport, Judged]], wanted: Candidate, where: Path
 ) -> None:
-    """The table, notes, what is wrong in each case that does not conform, and the last word."""
+    """The table, notes, what is wrong in each case that does not conform, and the result."""
     rows = [
         (
             one.case,
@@ -163,7 +163,7 @@ def _explain(console: Console, one: CaseReport, judged: Judged) -> None:
     say(f"  what happens: {one.does}")
     say(f"  expected:     {one.expects}")
     say(f"  it ended:     {one.ending}")
-    for line in told(judged.result):
+    for line in paragraphs(judged.result):
         say(f"  {line}", "red" if one.broken else "")
     if judged.run is not None and judged.verdict is not None:
         story = first_story(judged.run, judged.verdict)
@@ -255,10 +255,10 @@ def main(
     as_json: bool,
     command: tuple[str, ...],
 ) -> None:
-    """Judge a client in any language: COMMAND is run through faults, and held against the rules.
+    """Judge a client in any language: COMMAND is run under faults, and checked against the rules.
 
     For each case a proxy of its own is started on loopback, and a faulty link before it. COMMAND
-    is told five things, as {words} in its arguments and as environment variables:
+    gets five values, as {words} in its arguments and as environment variables:
 
     \b
       {endpoint}   CONFORMANCE_ENDPOINT   where the proxy is
@@ -274,7 +274,7 @@ def main(
 
     \b
     What is killed is started again by the same command. Exit codes of COMMAND:
-      0 done · 3 no answer from the proxy: it is started again · any other: it refuses to go on
+      0 done · 3 no answer from the proxy: it is started again · any other: it refuses to continue
 
     \b
       reliable-pubsub conformance --role publisher -- ./put --to {endpoint} --as {id}
@@ -285,7 +285,7 @@ def main(
                 1 a rule is broken
                 2 usage, or COMMAND cannot be started
                 6 no rule is broken, and something was not as expected: it never connected, hung,
-                  or gave up where it was to go on
+                  or gave up where it should continue
     """
     console = wide_console(100)
     if is_list:

@@ -21,7 +21,7 @@ from .core.conformance import CLIENT, REPLACES_THE_STORE, TOPIC, Act, Role, What
 
 MOMENT_S: Final = 0.03  # what happens at a random moment happens within it
 ON_ITS_WAY_S: Final = 0.15  # by then a request that has left is answered, and its effect written
-ASKS_AGAIN_S_MAX: Final = 20.0  # for so long at most answers vanish
+ASKS_AGAIN_S_MAX: Final = 20.0  # for this long at most answers vanish
 CUT_S: Final = 0.3
 WRITE_AGAIN_S: Final = 0.2
 AFTER_BYTES_MAX: Final = 400
@@ -53,7 +53,7 @@ class Actor:
         self._feed = feed
         self._writer: Publisher | None = None  # into the new store
         self._written, self._written_s = 0, 0.0
-        self._asks_again_s = 0.0  # how long it waits for an answer, as was seen
+        self._asks_again_s = 0.0  # how long it waits for an answer, as observed
         self._acts: Mapping[What, Callable[[Act], None]] = {
             "lose_answers": lambda act: self._lose("answers"),
             "lose_requests": lambda act: self._lose("requests"),
@@ -125,7 +125,7 @@ class Actor:
         self._again()
 
     def _kill_unanswered(self, act: Act) -> None:
-        """It dies with a request that has its effect, and of which it heard nothing."""
+        """Kill it after a request had its effect, before the answer arrives."""
         stage, link = self._stage, self._stage.link
         awaited = [TELLING[stage.role]]
         if stage.role == "subscriber":
@@ -178,7 +178,7 @@ class Actor:
     # Files that are set back.
 
     def _copy_state(self) -> None:
-        """As someone does who backs up the directory of a program that does not run."""
+        """Back up the state while the client does not run."""
         stage = self._stage
         stage.kill_client()
         shutil.copytree(stage.state_dir, stage.directory / "state.copy")
@@ -225,7 +225,7 @@ class Actor:
         stage.resumable = False
         stage.calm()
 
-    def go_on_writing(self) -> None:
+    def continue_writing(self) -> None:
         """Put more into the new store now and then, for one that has subscribed at its end."""
         now_s = time.monotonic()
         if self._writer is not None and now_s - self._written_s > WRITE_AGAIN_S:

@@ -35,12 +35,12 @@ from .core.run import LabRun
 from .core.verdict import Verdict
 from .reading import read_run
 
-CALM_S: Final = 0.3  # what comes no more within it after the last message is not waited for
+CALM_S: Final = 0.3  # after the last message: what does not come within it is not awaited
 PORTIONS_AT_ONCE: Final = 2
 
 
 class Candidate(Struct, frozen=True):
-    """What is to be judged."""
+    """What the tool has to judge."""
 
     role: Role
     command: tuple[str, ...]
@@ -171,7 +171,7 @@ class _Trial:
         stage = self._stage
         for _ in range(2):
             if stage.wait(
-                lambda: bool(self._went_on()),
+                lambda: bool(self._of_the_new_store()),
                 "exit of it after the store had been replaced",
             ):
                 return
@@ -180,10 +180,10 @@ class _Trial:
             if len(stage.ended) < 2:
                 stage.start_client()
 
-    def _went_on(self) -> list[str]:
+    def _of_the_new_store(self) -> list[str]:
         """What its output has of the new store."""
         stage = self._stage
-        self._actor.go_on_writing()
+        self._actor.continue_writing()
         if not self._actor.replaced or stage.lines <= self._actor.kept_lines:
             return []
         output = self._output()
@@ -222,7 +222,7 @@ class _Trial:
         """Read the log to its end, stop the client, write the evidence."""
         stage, actor = self._stage, self._actor
         stage.look()
-        went_on = self._went_on()
+        continued = self._of_the_new_store()
         stage.kill_client()
         actor.close()
         connected = bool(stage.seen.epochs)
@@ -252,7 +252,7 @@ class _Trial:
             took_back=self._case.ending == "resumes"
             and len(stage.lives) == 1
             and self._took_back_in_place(),
-            went_on=tuple(went_on),
+            continued=tuple(continued),
             said=stage.said(),
             failed=failed,
         )

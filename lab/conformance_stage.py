@@ -7,7 +7,7 @@ Everything that is written is kept, in one directory:
     evidence/   journals and output in the form that `reliable-pubsub lab check` reads
     output      what COMMAND wrote        input   the messages that it is given
     state/      its state directory       data/   the data directory of the proxy
-    command.log, proxy.log                what both said to a person
+    command.log, proxy.log                what both printed for the user
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class HungError(Exception):
 
 
 class ConformanceStage:
-    """One case on its way. Everything is done in one thread, and `look` is called all the time."""
+    """A case that runs. Everything is done in one thread, which calls `look` all the time."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class ConformanceStage:
         self.lives: list[ClientLife] = []
         self.ended: list[Ended] = []
         self.resumable = True  # whether exit code 3 means to start it again
-        self.is_over = False  # it has ended, and is not started again by itself
+        self.is_over = False  # it has ended, and is not started again automatically
         self.ahead: tuple[int, int] | None = None
         self.checks_acknowledged = role == "subscriber"
         self.claimed_ns: dict[int, int] = {}  # by line of the output, when it was seen
@@ -179,7 +179,7 @@ class ConformanceStage:
             self.fed += size
 
     def publisher(self, client: str, journal_file: Path | None = None) -> Publisher:
-        """A publisher of ours, beside the link."""
+        """Our publisher, which does not use the link."""
         return Publisher(
             client,
             endpoint=self.endpoint("publishers"),
@@ -191,7 +191,7 @@ class ConformanceStage:
     # The client.
 
     def start_client(self) -> None:
-        """Start it, for the first time or again by the same command.
+        """Start it, for the first time or again, with the same command.
 
         Raises:
             ConfigurationError: there is no such command.
@@ -303,7 +303,7 @@ class ConformanceStage:
             at_most_s: None: as long as something moves, and the patience after that.
 
         Raises:
-            HungError: nothing has moved for so long.
+            HungError: nothing has moved for this long.
         """
         began_s = self._moved_s = time.monotonic()
         while True:
@@ -325,7 +325,7 @@ class ConformanceStage:
             time.sleep(LOOK_AGAIN_S)
 
     def watch(self, for_s: float) -> None:
-        """Look for so long."""
+        """Look for this long."""
         self.wait(lambda: False, "end", at_most_s=for_s)
 
     def has_last(self) -> bool:
@@ -342,7 +342,7 @@ class ConformanceStage:
     # The link.
 
     def calm(self) -> None:
-        """Everything passes, at a pace at which it can be watched."""
+        """Everything passes, at a pace at which it can be observed."""
         self.link.heal()
         self.link.slow(PACE_BYTES_PER_S)
 

@@ -1,4 +1,4 @@
-"""Lets a scenario happen: starts its processes, does to them what is written, watches, ends.
+"""Runs a scenario: starts its processes, carries out its events, watches, ends.
 
     begin ──► events ──► quiet (all healed, all alive) ──► drained ──► over
 
@@ -43,7 +43,7 @@ from .processes import Processes
 RESUMABLE: Final = 3  # exit code: in doubt, run the same command again
 LIVES_MAX: Final = 50  # of one process
 NODES: Final = ("proxy", "relay", "database")  # they end only when they are stopped
-CALM_S: Final = 0.3  # nothing has come for so long, and the proxy has nothing more
+CALM_S: Final = 0.3  # nothing has come for this long, and the proxy has nothing left
 DEADLINE_S: Final = 240.0  # of a whole run
 ASK: Final = RetryPolicy(timeout_s=0.5, retries_max=0)
 
@@ -51,7 +51,7 @@ Phase = Literal["begin", "events", "quiet", "over"]
 
 
 class Due(Struct, frozen=True):
-    """Something that happens later, by itself."""
+    """Something that happens later, at its time."""
 
     at_s: float
     what: What
@@ -75,7 +75,7 @@ class Director:
         Args:
             recorder: writes the journal of the lab.
             clock: seconds, monotonic.
-            tell: hears what happens, in words.
+            tell: called with what happens, in words.
         """
         self.phase: Phase = "begin"
         self.not_happened: list[ScenarioEvent] = []
@@ -185,7 +185,7 @@ class Director:
                 return self._zero_s is not None and now_s >= self._zero_s + when.at_s
 
     def _raise_the_dead(self, now_s: float) -> None:
-        """Start again what died, as a person would, until it has done its work."""
+        """Restart what died, as a user would, until it has done its work."""
         self._processes.look_for_doors()
         for member in self._processes.members.values():
             name, code = member.name, member.exit_code
@@ -231,7 +231,7 @@ class Director:
         return isinstance(when, After) and when.process in self._ended
 
     def _work_is_done(self) -> bool:
-        """Whether every process that ends by itself has ended."""
+        """Whether every process that ends without a signal has ended."""
         return all(c.gets_all or c.name in self._ended for c in self._processes.clients.values())
 
     def _by_chance(self, one: RandomEvents) -> None:
@@ -252,11 +252,11 @@ class Director:
             self.do(ScenarioEvent(when=AT_ONCE, what=what, targets=(target,), lasts_s=lasts))
 
     def do(self, event: ScenarioEvent) -> None:
-        """Do it now, write it down, and note what takes it back."""
+        """Do it now, record it, and note what undoes it."""
         for target in event.targets:
             member = self._processes.members[target]
             if event.what in ("kill", "stop", "continue") and not member.runs:
-                continue  # it has ended by itself
+                continue  # it has ended without a signal
             if event.what == "restart" and target in self._ended:
                 continue
             detail = self._done_to(member, event)
@@ -272,7 +272,7 @@ class Director:
                     self._due.append(Due(now_s + event.restart_s, "restart", target))
 
     def _done_to(self, member: ScenarioMember, event: ScenarioEvent) -> str:
-        """Do it to one; gives a detail for the journal."""
+        """Do it to one process; return a detail for the journal."""
         match event.what:
             case "kill":
                 member.kill()

@@ -28,7 +28,7 @@ class SmallDisk:
             log: where what the system says goes.
 
         Raises:
-            ConfigurationError: this machine does not let us.
+            ConfigurationError: this machine does not allow it.
         """
         # `cat` holds the namespace, and ends with us, however we end.
         script = f'mount -t tmpfs -o size={SIZE_MIB}m none "$1" && echo ready: disk && exec cat'
@@ -49,11 +49,11 @@ class SmallDisk:
         self._ballast = directory / "ballast"
 
     def fill(self) -> None:
-        """Take all the space that is left; that this fails in the end is the point."""
+        """Take all the space that is left; the last write must fail."""
         self._run("sh", "-c", f"cat /dev/zero > '{self._ballast}'")
 
     def free(self) -> None:
-        """Give it back."""
+        """Free it."""
         self._run("rm", "-f", str(self._ballast))
 
     def _run(self, *command: str) -> None:
@@ -72,6 +72,6 @@ class SmallDisk:
 def _not_here(why: str) -> ConfigurationError:
     return ConfigurationError(
         f"this scenario fills a disk, and needs a small one of its own, which this machine does "
-        f"not let us make ({why}). Skipped: nothing was run. It needs user and mount namespaces: "
+        f"not allow ({why}). Skipped: nothing was run. It needs user and mount namespaces: "
         "unshare --map-root-user --mount true"
     )

@@ -94,7 +94,7 @@ def profile_table() -> Table:
 
 
 def advice_table(path: Path, advice: Sequence[Advice]) -> Table:
-    """What is to be said of the steps of a file."""
+    """The advice on the steps of a file."""
     rows = [
         (
             str(one.step),

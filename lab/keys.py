@@ -1,6 +1,6 @@
 """`reliable-pubsub schema`, and the files generated from the keys of step files and scenarios.
 
-The JSON Schema files let an editor complete and check what a person writes; docs/keys.md is the
+With the JSON Schema files an editor completes and checks what a user writes; docs/keys.md is the
 same for reading. Both are in the repository, so that a link works; a test compares them with the
 types, and `python -m reliable_pubsub.lab.keys` writes them again.
 """

@@ -35,7 +35,7 @@ LEVELS: Final[tuple[QoS, ...]] = (0, 1, 2)
 PAYLOAD: Final = b"x" * 100
 TRIED: Final = 10  # messages of each trial
 PATIENCE_S: Final = 30.0
-SILENCE_S: Final = 0.5  # what comes no more within it is not counted
+SILENCE_S: Final = 0.5  # a message that does not come within it is not counted
 RETRY: Final = RetryPolicy(timeout_s=1.0, retries_max=30, pause_s=0.05, pause_s_max=0.2)
 
 
@@ -79,7 +79,7 @@ class Measured(Struct, frozen=True, kw_only=True):
 
 
 class PrivateProxy:
-    """A proxy process of our own, on loopback, in a directory of ours."""
+    """A proxy process of its own, on loopback, in the given directory."""
 
     def __init__(self, directory: Path, endpoints: Mapping[str, str]) -> None:
         self._directory = directory
@@ -151,18 +151,18 @@ class CountingState:
         self._state.write(changes, durable=durable)
 
 
-def measure(directory: Path, messages: int, told: Callable[[str], None]) -> Measured:
+def measure(directory: Path, messages: int, report: Callable[[str], None]) -> Measured:
     """Measure every level.
 
     Args:
         directory: for the proxy and for client state; empty.
         messages: of each cost.
-        told: hears what is being done.
+        report: called with what is being done.
     """
     with OwnPorts() as ports:
         proxy = PrivateProxy(directory, ports.of_proxy())
         try:
-            levels = [_Trial(proxy, directory, qos, told).level(messages) for qos in LEVELS]
+            levels = [_Trial(proxy, directory, qos, report).level(messages) for qos in LEVELS]
             durability = proxy.status().durability
         finally:
             proxy.kill()
@@ -179,12 +179,12 @@ class _Trial:
     """One level with the clients that it is tried by."""
 
     def __init__(
-        self, proxy: PrivateProxy, directory: Path, qos: QoS, told: Callable[[str], None]
+        self, proxy: PrivateProxy, directory: Path, qos: QoS, report: Callable[[str], None]
     ) -> None:
         self._proxy = proxy
         self._directory = directory / "state"
         self._qos = qos
-        self._told = told
+        self._report = report
         self._clients = 0
 
     def level(self, messages: int) -> Level:
@@ -207,7 +207,7 @@ class _Trial:
 
     def _costs(self, messages: int) -> tuple[Cost, Cost]:
         topic = f"cost-{self._qos}"
-        self._told(f"QoS {self._qos}: {messages} messages, put and got one by one")
+        self._report(f"QoS {self._qos}: {messages} messages, put and got one by one")
         links = [
             LinkTo(self._proxy.endpoints["publishers"]),
             LinkTo(self._proxy.endpoints["ingress"]),
@@ -271,7 +271,7 @@ class _Trial:
         return cost
 
     def _arrived(self, topic: str, count: int) -> None:
-        """Wait until the proxy has so many messages of a topic, stored or in its ring."""
+        """Wait until the proxy has a number of messages of a topic, stored or in its ring."""
         deadline_s = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline_s:
             (status,) = [one for one in self._proxy.status().topics if one.topic == topic]
@@ -284,7 +284,7 @@ class _Trial:
     # What is kept.
 
     def _after_proxy_kill(self) -> int:
-        self._told(f"QoS {self._qos}: kill -9 of the proxy")
+        self._report(f"QoS {self._qos}: kill -9 of the proxy")
         with self._publisher() as publisher, self._subscriber() as subscriber:
             subscriber.subscribe("kill", qos=self._qos)
             for _ in range(TRIED):
@@ -296,7 +296,7 @@ class _Trial:
         return count
 
     def _after_absence(self) -> int:
-        self._told(f"QoS {self._qos}: a subscriber that is away")
+        self._report(f"QoS {self._qos}: a subscriber that is away")
         name = self._client()
         with self._subscriber_on_disk(name) as subscriber:
             subscriber.subscribe("away", qos=self._qos)
@@ -310,7 +310,7 @@ class _Trial:
         return count
 
     def _after_lost_answer(self) -> int:
-        self._told(f"QoS {self._qos}: an answer that is lost")
+        self._report(f"QoS {self._qos}: an answer that is lost")
         transport = CountingTransport(self._proxy.endpoints["publishers"])
         with (
             self._subscriber() as subscriber,
@@ -329,7 +329,7 @@ class _Trial:
 
     def _after_subscriber_death(self) -> tuple[int, int]:
         """The message in hand, then what the next process of the same id is handed."""
-        self._told(f"QoS {self._qos}: a subscriber that dies with a message in hand")
+        self._report(f"QoS {self._qos}: a subscriber that dies with a message in hand")
         name = self._client()
         dies = self._subscriber_on_disk(name)
         with self._publisher() as publisher:

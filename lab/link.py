@@ -144,7 +144,7 @@ class TcpLink:
         """Close the connections, and refuse new ones until it is healed.
 
         Args:
-            after_bytes: so many bytes of requests still pass on each, so that a frame may be torn.
+            after_bytes: this many bytes of requests still pass on each, so a frame may be torn.
         """
         self._call(lambda: self._cut(after_bytes))
 
@@ -209,7 +209,7 @@ class TcpLink:
         self._call(change)
 
     def slow(self, bytes_per_s: int) -> None:
-        """Pass no more than so many bytes in a second, in each way."""
+        """Pass at most this many bytes a second, in each direction."""
 
         def change() -> None:
             self.state, self.bytes_per_s = f"{bytes_per_s:,} bytes/s", bytes_per_s

@@ -1,4 +1,4 @@
-"""What a person sees of a run while it happens."""
+"""What is shown of a run while it happens."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LiveStory:
 
 
 def live(console: Console) -> Live:
-    """A picture that is drawn again and again, on a terminal."""
+    """A picture that is redrawn, on a terminal."""
     return Live(console=console, transient=True, refresh_per_second=8)
 
 
@@ -59,7 +59,7 @@ _STYLES: Final = {"killed": "bold red", "stopped": "yellow", "done": "green", "r
 
 
 def state_of(member: ScenarioMember) -> str:
-    """In a word or two."""
+    """Its state, in a word or two."""
     code = member.exit_code
     if code is None:
         return "stopped" if member.stopped else "runs" if member.lives else "waits"

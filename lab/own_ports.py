@@ -1,4 +1,4 @@
-"""Ports that stay ours while the process that listens there is dead."""
+"""Ports that stay reserved while the process that listens there is dead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processes of a run: started as a person would start them, signalled, always reaped."""
+"""The processes of a run: started as a user would start them, signalled, always reaped."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Processes:
         self.members[name].begin(self.command(name))
 
     def command(self, name: str) -> list[str]:
-        """What a person would type."""
+        """The command as a user would type it."""
         member, fault = self.members[name], self._scenario.fault
         line = [sys.executable, "-m"]
         line += ["reliable_pubsub.lab.variants", fault] if fault else ["reliable_pubsub"]

@@ -82,7 +82,7 @@ def read_run(folder: Path, advance: BytesRead = lambda size: None) -> LabRun:
     """Read a run; several files, and several lives of a process, are put in one order of time.
 
     Args:
-        advance: told of the bytes read, as it goes on.
+        advance: called with the number of bytes read, as reading proceeds.
 
     Raises:
         ConfigurationError: there is no journal in it, a file cannot be read, or there are lines of
@@ -125,7 +125,7 @@ def check_files(folder: Path, found: Files) -> None:
     """See that they are journals of one run.
 
     Raises:
-        ConfigurationError: there is none, or there are proxies of several runs.
+        ConfigurationError: there is no journal, or there are proxies of several runs.
     """
     if not found.journals:
         raise ConfigurationError(
@@ -148,8 +148,8 @@ def read_file(
     Args:
         name: in warnings.
         found: what the file says of itself is added there.
-        end: so many bytes of it; None: all that is there.
-        advance: told of the bytes read, as it goes on.
+        end: read up to this byte; None: all that is there.
+        advance: called with the number of bytes read, as reading proceeds.
 
     Raises:
         ConfigurationError: it cannot be read.

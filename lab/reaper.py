@@ -1,6 +1,6 @@
-"""What a process has started ends with it, however it ends: kill -9, too, which no handler sees.
+"""Ends child processes with their parent, however that ends: also by kill -9, without a handler.
 
-A second process of ours, the reaper, reads from a pipe which process groups there are. The pipe
+A second process, the reaper, reads the existing process groups from a pipe. The pipe
 ends with the process that writes to it; then the reaper kills those that are left. A death signal
 (PR_SET_PDEATHSIG) is of Linux alone, ends with the thread, and is not for children of children.
 """
@@ -39,7 +39,7 @@ class Reaper:
             process.communicate()
 
     def forget(self) -> None:
-        """In a fork: the reaper is that of the parent, which it shall not outlive."""
+        """In a fork: forget the parent's reaper, which must end with the parent."""
         process, self._process, self._lock = self._process, None, Lock()
         if process is not None and process.stdin is not None:
             process.stdin.close()

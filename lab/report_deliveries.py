@@ -32,7 +32,7 @@ LATENCY_HEIGHT, RATE_HEIGHT = 110.0, 70.0
 BAR_HEIGHT, BAR_WIDTH = 16.0, 520.0
 NAME_WIDTH = 190.0
 
-Values = Sequence[float | None]  # of each slice; None: there is none
+Values = Sequence[float | None]  # one for each slice; None: no value
 
 
 class Deliveries(Struct, frozen=True):

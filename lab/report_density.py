@@ -1,4 +1,4 @@
-"""Marks that are too many to be drawn one by one become sums over slices of time."""
+"""Combines marks, where they are too many to draw, into sums over slices of time."""
 
 from __future__ import annotations
 

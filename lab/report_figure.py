@@ -196,7 +196,7 @@ def _draw_elsewhere(column: PanelColumn, axis: TimeAxis, faults: Sequence[LaneFa
 
 def _life(axis: TimeAxis, life: LaneLife) -> Element:
     x = axis.x(life.begin_ns)
-    how = {"": "there at the end", "done": "ended by itself", "killed": "killed"}
+    how = {"": "there at the end", "done": "ended on its own", "killed": "killed"}
     end = how.get(life.ended, f"ended with {life.code}")
     text = (
         f"{axis.moment(life.begin_ns)} to {axis.moment(life.end_ns)}: a life, pid {life.pid}, {end}"
@@ -258,7 +258,7 @@ def _mark(axis: TimeAxis, mark: LaneMark, most: int) -> Element:
 
 
 def _box(text: str, x: float, width: float, **attributes: str | float) -> Element:
-    """A rectangle over a time; it keeps a width that can be seen."""
+    """A rectangle over a time; it keeps a visible width."""
     seen = max(width, 2)
     return element("rect", element("title", text), x=x, width=seen, data_w=width, **attributes)
 

@@ -144,7 +144,7 @@ def _first_violation(run: LabRun, verdict: Verdict) -> Sequence[Element]:
 
 
 def _story(run: LabRun, message: MessageKey | None) -> Sequence[Element]:
-    """What became of a message, one line an event, across processes."""
+    """The story of a message, one line for each event, across processes."""
     if message is None:
         return []
     lines = "\n".join(in_one_column(tell(run, message)))

@@ -36,7 +36,7 @@ class PanelColumn(Struct):
 
 
 def svg(title: str, width: float, height: float, *children: Element, class_: str) -> Element:
-    """A drawing of its own; `title` is read to who does not see it."""
+    """A drawing of its own; `title` is for screen readers."""
     return element(
         "svg",
         element("title", title),
@@ -132,7 +132,7 @@ def _panel(
 
 
 def draw_levels(column: PanelColumn, scale: Scale, height: float) -> Callable[[float], float]:
-    """The lines of a panel and their labels; gives where a value lies."""
+    """The lines of a panel and their labels; returns where a value lies."""
     bottom = column.y + height
     for value, label in scale.ticks:
         y = bottom - scale.share(value) * height

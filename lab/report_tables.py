@@ -48,7 +48,7 @@ def log_section(lines: Sequence[AnyLine]) -> Sequence[Element]:
 
 
 def numbers_section(seen: Scene, counted: Mapping[str, Numbers]) -> Element:
-    """One row for each process; what a role does not do is left empty."""
+    """One row for each process; cells that do not apply to its role are empty."""
     rows: list[Sequence[str | Element]] = []
     for lane in seen.lanes:
         own = counted.get(lane.process, Numbers())

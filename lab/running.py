@@ -72,7 +72,7 @@ def perform(
     quiet: bool,
     see: Callable[[Group], None] | None = None,
 ) -> list[str]:
-    """Let it happen; every process is ended and reaped, whatever comes in between.
+    """Run it; every process is ended and reaped, whatever happens.
 
     Args:
         see: is given each picture of the run.
@@ -121,20 +121,20 @@ def exit_code_of(expected: Sequence[str], broken: Sequence[str], wrong: Sequence
 
 def outcome(expected: Sequence[str], broken: Sequence[str], wrong: Sequence[str]) -> list[str]:
     """The outcome against what the scenario expects, in sentences."""
-    told = []
+    sentences = []
     if expected and sorted(expected) == sorted(broken):
-        told.append(
+        sentences.append(
             f"As the scenario expects: {and_list(broken)} broken. The failure is the lesson."
         )
     elif expected:
-        told.append(
+        sentences.append(
             f"NOT as the scenario expects: it says that {and_list(expected)} must break; "
             f"{and_list(broken) if broken else 'no rule'} did."
         )
     elif broken:
-        told.append(f"NOT as the scenario expects: {and_list(broken)} broken.")
-    told += [f"NOT as the scenario expects: {sentence}." for sentence in wrong]
-    return told or [
+        sentences.append(f"NOT as the scenario expects: {and_list(broken)} broken.")
+    sentences += [f"NOT as the scenario expects: {sentence}." for sentence in wrong]
+    return sentences or [
         "As the scenario expects: every rule holds, and every process finished its work."
     ]
 
@@ -158,7 +158,7 @@ def and_list(words: Sequence[str]) -> str:
 def main(
     scenario: str, report: Path | None, directory: Path | None, seed: int | None, quiet: bool
 ) -> None:
-    """Launch the processes of a scenario, let its failures happen, judge the journals.
+    """Launch the processes of a scenario, cause its failures, judge the journals.
 
     SCENARIO is a YAML file, or the name of one that is shipped (`reliable-pubsub lab list`).
 

@@ -28,5 +28,5 @@ def text_table(
 
 
 def wide_console(width: int) -> Console:
-    """Standard output, so wide where it is no terminal."""
+    """Standard output; where it is no terminal, of this width."""
     return Console(width=None if sys.stdout.isatty() else width, highlight=False)

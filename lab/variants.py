@@ -64,7 +64,7 @@ def planted(rules: Mapping[Rule, Rule]) -> Iterator[None]:
 
 
 def append_again(state: State, request: Put, body: bytes, now_ns: int) -> Decision:
-    """Store what is stored: shared by the faults that do not know it."""
+    """Store a batch that is stored already: shared by the faults that do not recognise it."""
     log = state.topics[request.topic]
     batch = next_batch(
         state,
@@ -109,7 +109,7 @@ def move_cursor_on_send(state: State, request: Get, body: bytes, now_ns: int) ->
 def whatever_follows(
     topic: str, cursor: int, batches: Sequence[BatchHeader], body: bytes
 ) -> list[StoredBatch]:
-    """A subscriber that believes what it gets: a gap before the first batch is no matter."""
+    """A subscriber that trusts the answer: a gap before the first batch is accepted."""
     first = max(cursor, batches[0].base) if batches else cursor
     return direct_batches(topic, first, batches, body)
 
@@ -130,7 +130,7 @@ def dedup_last_id() -> None:
 FAULTS: Final[Mapping[str, Callable[[], None]]] = {
     function.__name__: function for function in (cursor_on_send, dedup_last_id)
 }
-# A subscriber that believes what it gets takes the proxy's position for its own.
+# A subscriber that trusts the answer takes the proxy's position for its own.
 OPTIONS: Final[Mapping[tuple[str, str], Sequence[str]]] = {
     ("cursor_on_send", "subscriber"): ("--on-log-changed", "adopt"),
 }

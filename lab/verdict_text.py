@@ -1,4 +1,4 @@
-"""A verdict, and the story of a message, for people."""
+"""A verdict, and the story of a message, as text."""
 
 from __future__ import annotations
 

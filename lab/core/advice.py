@@ -1,4 +1,4 @@
-"""What the levels in a step file mean for it, and what would suit it better. Pure."""
+"""What the levels in a step file mean for it, and what would be better. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WORTH_A_BATCH = 100  # messages from which on one is advised
 
 
 class Advice(Struct, frozen=True, kw_only=True):
-    """One step, what it costs, and what is to be said of it."""
+    """One step, what it costs, and the advice on it."""
 
     step: int  # from 1
     topic: str

@@ -1,4 +1,4 @@
-"""The one judge of a run: simulation, torture runs, labs, any directory of journals. Pure.
+"""The judge of every run: simulation, torture runs, labs, any directory of journals. Pure.
 
 Offsets give the order of versions, so no search for an order is needed: each of the thirteen rules
 is one pass, O(n log n). What a run has no evidence for is not judged, and says why. Source: the
@@ -34,7 +34,7 @@ from .verdict import Verdict
 
 
 def check(run: LabRun) -> Verdict:
-    """Hold a run against rules V1 to V13."""
+    """Check a run against rules V1 to V13."""
     index = index_run(run)
     stored, losses = durable_acknowledgement(index)
     visible_when_durable(index, stored)
@@ -66,7 +66,7 @@ def check(run: LabRun) -> Verdict:
 
 
 def _warnings(index: RunIndex) -> Iterator[str]:
-    """What could be judged in part only."""
+    """What could only be judged in part."""
     for topic, log in index.logs.items():
         if not log.audited:
             yield (

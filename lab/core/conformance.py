@@ -1,4 +1,4 @@
-"""What a client is put through to be judged: the contract, the cases, the messages. Pure.
+"""How a client is tested: the contract, the cases, the messages. Pure.
 
 A client is any program that keeps the contract. It knows nothing of the case that it is in: the
 tool stands between it and the proxy, and does to them what the acts of the case say.
@@ -38,7 +38,7 @@ What = Literal[
 # it is started again. either: one of the two. resumes: it stops, and started again it finishes.
 Ending = Literal["done", "stops", "either", "resumes"]
 
-# The client may begin again after these; what it says after the others is of another log.
+# The client may begin again after these; after the others its lines are about another log.
 REPLACES_THE_STORE: Final = ("set_store_back", "empty_store")
 
 VARIABLE_PREFIX: Final = "CONFORMANCE_"
@@ -51,7 +51,7 @@ UNREACHABLE: Final = 3  # exit code: the proxy does not answer, start it again
 
 
 class Given(Struct, frozen=True):
-    """What a client is told, by variables and by placeholders in its command."""
+    """What a client is given, by variables and by placeholders in its command."""
 
     endpoint: str  # where the proxy answers this role; the same for all of a case
     id: str
@@ -77,7 +77,7 @@ class Given(Struct, frozen=True):
 class Act(Struct, frozen=True):
     """Something that is done to the client, to its link, to the proxy or to their files."""
 
-    at: int  # after so many messages: stored by the proxy, or in a subscriber's output
+    at: int  # after this many messages: stored by the proxy, or in a subscriber's output
     what: What
     chance: float  # 0 to 1: where exactly, for what happens at a random moment
 
@@ -193,14 +193,14 @@ def payloads(count: int, *, prefix: str = "") -> list[bytes]:
     """The messages of a run: lines of UTF-8 without a tab, no two of them the same.
 
     Args:
-        prefix: tells those of one writer from those of another.
+        prefix: distinguishes the messages of different writers.
     """
     texts = [_TEXTS[number % len(_TEXTS)] for number in range(count)]
     return [f"{prefix}{n} {text}".rstrip().encode() for n, text in enumerate(texts, start=1)]
 
 
 def portions(count: int, draw: Callable[[], float]) -> list[int]:
-    """Sizes of batches, 1 to 4 messages, that make up so many messages."""
+    """Sizes of batches, 1 to 4 messages, that add up to a number of messages."""
     sizes: list[int] = []
     while (left := count - sum(sizes)) > 0:
         sizes.append(min(left, 1 + int(draw() * 4)))

@@ -64,7 +64,7 @@ _decode_written = msgspec.json.Decoder(_Written).decode
 
 
 def read_output(data: bytes) -> ReadOutput:
-    """Read an output file; what follows the last line end is not written to its end yet."""
+    """Read an output file; a line without its end is not complete yet."""
     lines = data[: data.rfind(b"\n") + 1].splitlines()
     if any(_is_journal_line(line) for line in lines[:3]):
         return ReadOutput(is_journal=True)
@@ -121,7 +121,7 @@ class Watched(Struct, frozen=True):
 
 
 def watched(before: Watched, lines: Sequence[AnyLine], role: str, client: str) -> Watched:
-    """What the next lines of the proxy add to what is known of a client."""
+    """Add the next lines of the proxy to what is known of a client."""
     positions = [
         line for line in lines if isinstance(line, PositionLine) and line.subscriber == client
     ]
@@ -240,7 +240,7 @@ def _said_of(entry: Seen, places: Sequence[Seen], claims: Sequence[Claim]) -> Cl
 
 
 def repeated_from(entries: Sequence[Seen], client: str, *, since: int) -> int | None:
-    """The first offset at which a client's content stands once more; None if there is none.
+    """The first offset at which a client's content is repeated; None if it is not.
 
     Args:
         since: repeats below this offset do not count.
@@ -269,7 +269,7 @@ def subscriber_lines(
     """The journal that a subscriber would have written, as far as it can be known.
 
     Args:
-        subscribed: the proxy's first word of its subscription.
+        subscribed: the proxy's first line about its subscription.
         output: the name of its output file.
     """
     lines = begins(lives, "subscriber", client, output=output)
@@ -290,7 +290,7 @@ def subscriber_lines(
 
 
 def output_lines(claims: Sequence[Claim], topic: str, entries: Sequence[Seen]) -> Iterator[bytes]:
-    """A subscriber's output in the form of ours.
+    """A subscriber's output in the form that our subscriber writes.
 
     Where it names no offset, its content does. What the log does not hold keeps its content, at the
     place that follows: the checker compares the two.

@@ -1,4 +1,4 @@
-"""What is said of a client after a case. Pure.
+"""The verdict on a client after a case. Pure.
 
 The rules V1 to V12 are the checker's. What only the ending shows is held against rules of the
 protocol: R9 (written, then acknowledged), R11 (who is fenced stops), R14 (another log is a stop).
@@ -33,23 +33,23 @@ class Ended(Struct, frozen=True):
 
 
 class Observed(Struct, frozen=True, kw_only=True):
-    """What was seen of a client, beside journals and output."""
+    """What was seen of a client, besides journals and output."""
 
     messages: int  # that there were for it
     connected: bool  # it was granted an epoch
     done: int  # messages that were stored, or are in its output
     ended: tuple[Ended, ...] = ()
-    hung: str = ""  # what was waited for in vain
+    hung: str = ""  # what never came
     happened: int = 0  # acts that found it at work
     replaced: bool = False  # the store is another one since
     claimed: int = 0  # lines of its output
     unreadable: tuple[int, ...] = ()  # lines of its output that are no message
     strangers: tuple[int, ...] = ()  # lines of it that are none of the messages of the input
     repeated: bool = False  # it put again, under new numbers, what a set-back state had forgotten
-    ahead: tuple[int, int] | None = None  # acknowledged up to, when its output held so many
+    ahead: tuple[int, int] | None = None  # acknowledged up to, and the messages in its output then
     took_back: bool = False  # it asked for a higher epoch in the process that was fenced
-    went_on: tuple[str, ...] = ()  # messages of the new store that its output has
-    said: str = ""  # its last words
+    continued: tuple[str, ...] = ()  # messages of the new store that its output has
+    said: str = ""  # the last line that it wrote
     failed: str = ""  # what the tool could not do
 
 
@@ -121,12 +121,12 @@ def _broken_by_ending(case: Case, role: Role, seen: Observed) -> Iterator[Breach
         )
     if case.ending == "stops" and seen.replaced:
         verb = "acknowledged" if role == "publisher" else "received"
-        if seen.went_on:
-            shown = ", ".join(repr(one) for one in seen.went_on[:VIOLATIONS_SHOWN])
+        if seen.continued:
+            shown = ", ".join(repr(one) for one in seen.continued[:VIOLATIONS_SHOWN])
             yield Breach(
                 "R14",
-                f"the store was replaced, and {CLIENT} went on over the other log: its output has "
-                f"{len(seen.went_on)} messages {verb} there ({shown})",
+                f"the store was replaced, and {CLIENT} continued in the other log: its output has "
+                f"{len(seen.continued)} messages {verb} there ({shown})",
             )
         elif any(one.code == 0 for one in seen.ended):
             yield Breach(
@@ -149,12 +149,12 @@ def _not_as_expected(case: Case, seen: Observed) -> Iterator[str]:
         one = refusals[0]
         yield (
             f"{CLIENT} ended with exit code {one.code} after {one.done} of {seen.messages} "
-            f"messages, where it was to go on{said}"
+            f"messages, where it should continue{said}"
         )
     elif case.ending == "resumes" and len(refusals) > 1:
         yield (
             f"{CLIENT} was started again after it had been taken over, and ended with exit code "
-            f"{refusals[1].code}, where it was to go on{said}"
+            f"{refusals[1].code}, where it should continue{said}"
         )
     elif case.ending == "resumes" and not refusals:
         yield f"{CLIENT} was taken over and ended with exit code 0; a process that is fenced stops"
@@ -175,7 +175,7 @@ def _not_as_expected(case: Case, seen: Observed) -> Iterator[str]:
     elif seen.happened < (min(1, len(case.acts)) if case.ending == "done" else len(case.acts)):
         yield (
             f"{CLIENT} was done before anything could be done to it, so this case judged nothing; "
-            "give it more --messages, or let it put fewer in one request"
+            "give it more --messages, or make it put fewer in one request"
         )
 
 
@@ -187,7 +187,7 @@ def ending_in_words(seen: Observed) -> str:
     return f"exit code {', then '.join(codes)}" if codes else "ended by SIGTERM"
 
 
-def told(result: Result) -> list[str]:
+def paragraphs(result: Result) -> list[str]:
     """What is wrong, one paragraph each; of each rule the first few."""
     lines: list[str] = []
     for rule in dict.fromkeys(one.rule for one in result.found):

@@ -20,8 +20,8 @@ from reliable_pubsub.common.core.journal import (
 class FinalLog:
     """The message at each offset.
 
-    An auditor sees what is left; what was removed before is here too, as far as the proxy told
-    of storing it. Where no auditor came to the end, the proxy's word counts for all of it.
+    An auditor sees what is left; what was removed before is here too, as far as the proxy wrote
+    of it. Where no auditor came to the end, the proxy's word counts for all of it.
     """
 
     topic: str
@@ -123,7 +123,7 @@ class TopicStart:
 def starts_of(
     created: Iterable[CreatedLine], trimmed: Iterable[TrimmedLine]
 ) -> Mapping[str, Sequence[TopicStart]]:
-    """Where each topic began, one after another, as the proxy told it."""
+    """Where each topic began, one after another, as the proxy wrote it."""
     starts: dict[str, list[TopicStart]] = {}
     for line in created:
         starts.setdefault(line.topic, []).append(TopicStart(line.at_ns, line.pid, 0))

@@ -1,4 +1,4 @@
-"""What a rule has found so far. Pure."""
+"""The findings of a rule. Pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Finding:
     violations: list[Violation] = field(default_factory=list)
 
     def broken(self, text: str, message: MessageKey | None = None) -> None:
-        """It does not hold here."""
+        """Note that the rule does not hold here."""
         self.violations.append(Violation(text, message))
 
     def verdict(self) -> RuleVerdict:
-        """All is checked."""
+        """Finish: everything is checked."""
         judged = self.checked or self.violations
         reason = "" if judged else self.reason
         return RuleVerdict(self.rule, self.title, self.checked, self.violations, reason)

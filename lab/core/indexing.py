@@ -19,7 +19,7 @@ from .subscription import SubscriberStream
 from .unlogged_stores import starts_after_a_kill, unlogged_stores
 from .verdict import MessageKey
 
-# What a call of a client writes: that it begins, and what came of it.
+# What a call of a client writes: its beginning, and its outcome.
 OfCall = journal.Invoke | journal.Ok | journal.Failed | journal.Unknown
 
 
@@ -61,7 +61,7 @@ def index_run(run: LabRun) -> RunIndex:
 
 
 def _arrange_proxy_lines(index: RunIndex) -> None:
-    """What the proxy told, by its kind."""
+    """What the proxy wrote, by its kind."""
     for line in index.proxy_lines:
         match line:
             case journal.StoredLine():
@@ -105,7 +105,7 @@ def _stored(line: journal.DeadLetteredLine) -> journal.StoredLine:
 
 
 def _supersede(index: RunIndex) -> None:
-    """Say from when on the lives of a client do not count any more.
+    """From when on the lives of a client no longer count.
 
     A life counts until it was replaced, by the word of the lab. Where the lab says nothing: until
     the one with the next higher epoch began (or, if that is the older process, until it heard of
@@ -117,8 +117,8 @@ def _supersede(index: RunIndex) -> None:
 
     def order(life: Life) -> tuple[int, int]:
         # The answer may have come after the rollback that took the grant.
-        told = granted_ns.get((life.role, life.process, life.epoch), ())
-        at_ns = max((one for one in told if one < life.epoch_ns), default=life.epoch_ns)
+        granted = granted_ns.get((life.role, life.process, life.epoch), ())
+        at_ns = max((one for one in granted if one < life.epoch_ns), default=life.epoch_ns)
         return bisect_left(index.rollbacks_ns, at_ns), life.epoch
 
     of_client: dict[tuple[str, str], list[Life]] = {}
@@ -178,7 +178,7 @@ class _Reader:
         life.remembers = line.remembers
 
     def _begun_again(self, before: Life) -> Life:
-        """A call was broken off, and the process went on: a life of its own, with its memory.
+        """A call was broken off, and the process continued: a life of its own, with its memory.
 
         A proxy that begins again in place has replaced itself, and remembers nothing.
         """

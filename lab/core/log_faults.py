@@ -1,4 +1,4 @@
-"""What can be wrong with a log by itself, in words: for the checker and for Spark. Pure."""
+"""The faults that a log alone can show, in words: for the checker and for Spark. Pure."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from .verdict import Violation, key_of
 Sight = tuple[str, Seen]  # who saw it, and what
 
 
-def differs(topic: str, one: Sight, other: Sight, told: str = "") -> Violation:
+def differs(topic: str, one: Sight, other: Sight, reports: str = "") -> Violation:
     """Two saw two messages at one offset (V3).
 
     Args:
-        told: the half sentence on clients that were told of a loss.
+        reports: the half sentence on clients to which a loss was reported.
     """
     seen = other[1]
     return Violation(
         f"offset {seen.offset} of {topic!r} is {_words(one[1])} for {one[0]}, and "
-        f"{_words(seen)} for {other[0]}{told}",
+        f"{_words(seen)} for {other[0]}{reports}",
         key_of(topic, seen),
     )
 

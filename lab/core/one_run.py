@@ -1,4 +1,4 @@
-"""Whether the lines of a directory are those of one run: a verdict over two of them is worthless.
+"""Whether the lines of a directory are of one run: a verdict over two runs is worthless.
 
 A run is one data directory of the proxy, one state of each client, one set of files. Files of two
 runs, read together, look like the worst faults there are: numbers that are granted twice, offsets
@@ -51,7 +51,7 @@ def check_one_run(folder: str, lines: Sequence[AnyLine]) -> None:
 
     Raises:
         ConfigurationError: a topic has two logs, though the proxy was not set back and no client
-            was told LOG_CHANGED; or a client that keeps a state began without its earlier one.
+            got LOG_CHANGED; or a client that keeps a state began without its earlier one.
     """
     for why in (*_second_logs(lines), *_forgotten_states(lines)):
         raise ConfigurationError(f"{folder}: holds more than one run: {why}. {HOW}")

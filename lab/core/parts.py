@@ -1,7 +1,7 @@
 """Cuts a run by topics into parts that the checker can judge apart. Pure.
 
 Lines without a topic (lives, epochs, events) are in every part. What the rules look at across
-topics ties those topics into one part; a run in which that cannot be told stays whole. So the
+topics ties those topics into one part; a run in which that cannot be determined stays whole. So the
 verdicts of the parts add up: what each says beyond the lines that all of them have.
 """
 
@@ -29,18 +29,18 @@ def topic_of_line(line: journal.AnyLine) -> str:
 
 
 class Sketch(Struct, kw_only=True):
-    """What decides how a run can be cut, as far as some of its lines tell it."""
+    """What decides how a run can be cut, as far as some of its lines show it."""
 
     facts: dict[str, int] = field(default_factory=dict)  # by topic: lines and messages
     logged: set[str] = field(default_factory=set)  # topics of which there is a log
     tied: dict[str, set[str]] = field(default_factory=dict)  # by what ties them: topics
     puts: dict[str, set[str]] = field(default_factory=dict)  # by process: its topics
-    is_of_proxy: bool = False  # a proxy told of a topic
+    is_of_proxy: bool = False  # a proxy wrote about a topic
     is_whole: bool = False  # there is something that every topic's rules look at
     publishers: set[str] = field(default_factory=set)  # that say so when they begin
 
     def take(self, line: journal.AnyLine) -> str:
-        """Look at the next line of a file; give its `topic_of`."""
+        """Look at the next line of a file, and return its `topic_of`."""
         if isinstance(line, journal.Begin) and line.role == "publisher":
             self.publishers.add(line.process)
         topic = topic_of_line(line)

@@ -1,4 +1,4 @@
-"""What a subscriber has of a topic: by its output, or else by what was handed over. Pure."""
+"""What a subscriber has of a topic: by its output, or by what was handed over. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .verdict import key_of
 
 @dataclass(slots=True)
 class ReceivedMessages:
-    """What a subscriber has of a topic, by its output or else by what was handed over."""
+    """What a subscriber has of a topic, by its output, or by what was handed over."""
 
     stream: SubscriberStream
     position: int | None = None  # what is to come next; None: it received nothing
@@ -59,7 +59,7 @@ class OutputReader:
             if not follows or self._is_of_a_later(line):
                 self._turn(line, ends)
             self._position = offset + 1
-        self._go_on_with(len(self._subscriptions))
+        self._continue_with(len(self._subscriptions))
         received.position = self._position if self._subscriptions else None
         return received
 
@@ -77,14 +77,14 @@ class OutputReader:
     def _was_cut_off(self, line: Seen, subscription: SubscriptionSpan) -> bool:
         """Whether what a subscription was given there was not recorded.
 
-        Where that is not told, an offset that comes once more was.
+        Where no line says so, an offset that comes once more was not recorded.
         """
         if subscription.recorded_end > line.offset:
             return False
         return subscription.tells_what_it_recorded or not self._times[line.offset]
 
     def _turn(self, line: Seen, ends: Sequence[int]) -> None:
-        """A line that does not simply follow: a told loss, a new subscription, or a fault."""
+        """A line that does not simply follow: a reported loss, a new subscription, or a fault."""
         offset = line.offset
         if self._index >= 0 and offset < ends[self._index] and not self._is_of_a_later(line):
             current = self._subscriptions[self._index]
@@ -99,11 +99,11 @@ class OutputReader:
         if later:  # the first of those that gave it, and whose part was not cut off
             gave = [index for index in later if self._subscriptions[index].gave(line)] or later
             kept = (n for n in gave if not self._was_cut_off(line, self._subscriptions[n]))
-            self._go_on_with(next(kept, gave[0]))
+            self._continue_with(next(kept, gave[0]))
             return
         self._fault(line)
 
-    def _go_on_with(self, index: int) -> None:
+    def _continue_with(self, index: int) -> None:
         """The lines of all subscriptions before this one are over."""
         for number in range(max(self._index, 0), index):
             subscription = self._subscriptions[number]
@@ -129,12 +129,12 @@ class OutputReader:
             return
         current = self._subscriptions[self._index]
         if current.qos < 2 and current.start <= offset < expected:
-            return  # at least once: it goes on from there again
+            return  # at least once: it continues from there again
         if offset > expected:
             self._received.skipped.append((expected, offset))
             self._finding.broken(
                 f"{text}, where {expected} was to come: {as_range(expected, offset - 1)} skipped"
-                + self._run.told(topic, expected, offset),
+                + self._run.reported_to(topic, expected, offset),
                 self._run.message_at(topic, expected) or key,
             )
         else:
@@ -260,7 +260,7 @@ class HandOverReader:
         if not self._floor <= cursor <= self._position:
             self._finding.broken(
                 f"{who} resumed {topic!r} at {cursor}, where {self._position} was to come, or from "
-                f"{self._floor} on again" + self._run.told(topic, self._position, cursor)
+                f"{self._floor} on again" + self._run.reported_to(topic, self._position, cursor)
             )
         if in_hand and self._floor <= cursor <= self._position:
             self._floor = cursor
@@ -277,7 +277,7 @@ class HandOverReader:
         self._floor = first
 
     def _lost(self, line: Failed) -> None:
-        """Judge a loss that was told."""
+        """Judge a reported loss."""
         self._begin_at(line.first)
         if line.first != self._position:
             wrong_loss(self._finding, self._stream, line, self._position)
@@ -312,14 +312,14 @@ class HandOverReader:
             offset = message.offset
             key = key_of(topic, message)
             if offset != self._position:
-                told = ""
+                reports = ""
                 if offset > self._position:
                     self._received.skipped.append((self._position, offset))
-                    told = self._run.told(topic, self._position, offset)
+                    reports = self._run.reported_to(topic, self._position, offset)
                     key = self._run.message_at(topic, self._position) or key
                 self._finding.broken(
                     f"{who} was given {message.publisher}_{message.sequence} at offset {offset} "
-                    f"of {topic!r}, where {self._position} was to come{told}",
+                    f"of {topic!r}, where {self._position} was expected{reports}",
                     key,
                 )
             elif self._is_again(message) and message.delivery_count <= 1:

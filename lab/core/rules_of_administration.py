@@ -34,9 +34,9 @@ class _Asked:
 
 
 def check_actions(index: RunIndex, finding: Finding) -> None:
-    """An action changes what its line says; where a subscriber goes on follows from that."""
+    """An action changes what its line says; this decides where a subscriber continues."""
     if index.rollbacks_ns:
-        return  # what an operator did may be gone with the rest
+        return  # an operator's actions may be gone with the rest
     lines = index.proxy_lines
     for line, following in zip_longest(lines, lines[1:]):
         if isinstance(line, AdministeredLine):
@@ -163,7 +163,7 @@ def _check_causes(index: RunIndex, finding: Finding) -> None:
 
 
 def _check_moved(index: RunIndex, finding: Finding) -> None:
-    """A subscriber that goes on in a moved subscription goes on where the operator put it."""
+    """A subscriber that continues in a moved subscription continues where the operator put it."""
     for stream in index.streams.values():
         moves = index.moves.get((stream.topic, stream.subscriber), {})
         seen: set[int] = set()
@@ -182,6 +182,6 @@ def _check_place(move: AdministeredLine | None, line: Ok, finding: Finding) -> N
         return
     if line.cursor > move.end:
         finding.broken(
-            f"{line.process} goes on at {line.cursor} of {line.topic!r}, and action {move.number} "
-            f"had moved it to {move.end}"
+            f"{line.process} continues at {line.cursor} of {line.topic!r}, and action "
+            f"{move.number} had moved it to {move.end}"
         )

@@ -24,18 +24,18 @@ WITHOUT_PAYLOAD = crc32(b"")  # of a letter whose payload did not fit
 def check_no_letter_twice(index: RunIndex, finding: Finding) -> None:
     """V2. One letter for each message of a subscription, with the content of the message."""
     if index.rollbacks_ns:
-        return  # what was given up may be given up again
-    told: set[tuple[str, str, int, int]] = set()
+        return  # a message that was given up may be given up again
+    seen: set[tuple[str, str, int, int]] = set()
     for line in index.dead_letters:
         finding.checked += 1
         key = (line.topic, line.subscriber, line.generation, line.offset)
         what = f"{line.subscriber}'s letter for offset {line.offset} of {line.topic!r}"
-        if key in told:
+        if key in seen:
             finding.broken(
                 f"{what} is stored twice, the second time at offset {line.letter.offset}",
                 key_of(line.dead_topic, line.letter),
             )
-        told.add(key)
+        seen.add(key)
         log = index.logs.get(line.topic)
         message = log.entries.get(line.offset) if log else None
         if message is not None and line.letter.crc not in (message.crc, WITHOUT_PAYLOAD):
@@ -57,7 +57,7 @@ def _check_copies(index: RunIndex, letters: FinalLog, finding: Finding) -> None:
             continue  # its letters are of a group, and rule V13 has them
         stream = index.streams.get((subscriber, topic))
         subscriptions = len(stream.subscriptions) if stream else 0
-        # An operator who moved or ended one let its messages come again.
+        # If an operator moved or ended one, its messages may come again.
         subscriptions += len(index.moves.get((topic, subscriber), ()))
         subscriptions += sum(1 for _ in index.ends_by_operator(topic, subscriber))
         copies = Counter(entry.crc for entry in entries if entry.crc != WITHOUT_PAYLOAD)

@@ -94,9 +94,9 @@ def _check_told_losses(index: RunIndex, finding: Finding) -> None:
 
 
 def _never_began_there(starts: Sequence[TopicStart], line: Failed) -> str:
-    """Why a topic cannot have begun at the end of a told loss by then; "" if it can.
+    """Why a topic cannot have begun at the end of a reported loss by then; "" if it can.
 
-    The last lines of a life of the proxy may be missing, so only what one life tells is complete.
+    The last lines of a life of the proxy may be missing: only those within one life are complete.
     """
     place = bisect_left(starts, line.end, key=attrgetter("offset"))
     if place == len(starts):
@@ -111,7 +111,7 @@ def _never_began_there(starts: Sequence[TopicStart], line: Failed) -> str:
 
 
 def subscriber_losses(index: RunIndex, received: ReceivedMessages) -> Losses | None:
-    """What a subscriber did not receive and was not told of."""
+    """What a subscriber did not receive and what was not reported to it as lost."""
     stream = received.stream
     line = index.finished.get(stream.subscriber)
     end = end_for(index, received) if line is not None and line.drained else None

@@ -2,7 +2,7 @@
 
 The proxy writes of a record when it is durable, and before an answer that rests on it leaves. So an
 answer that is heard before its line was sent too early. A killed proxy may leave a line out, and a
-later one then speaks of the same; so only what one life of a proxy tells is held against it.
+later one then writes of the same; so only the lines of one life of a proxy are compared.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _check_positions(index: RunIndex, finding: Finding) -> None:
 
 @dataclass(slots=True)
 class _Heard:
-    """An answer about a subscription, and what the proxy told of it before and after that."""
+    """An answer about a subscription, and what the proxy wrote of it before and after that."""
 
     index: RunIndex
     invoke: Invoke
@@ -120,7 +120,7 @@ def _is_early_subscribe(heard: _Heard) -> bool:
 
 
 def _is_early_acknowledge(heard: _Heard) -> bool:
-    """The life that told of an older cursor last tells of this one after the answer.
+    """The life that last wrote an older cursor writes this one after the answer.
 
     An answer that came late speaks of a session whose place a newer one may have left.
     """

@@ -1,4 +1,4 @@
-"""Rule V10: a fenced process has no effect any more. Pure."""
+"""Rule V10: a fenced process no longer has any effect. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .verdict import MessageKey, key_of
 
 
 def fenced_are_silent(index: RunIndex) -> Finding:
-    """V10. After an epoch was granted nothing is done any more under an older one.
+    """V10. After an epoch is granted, nothing is done under an older one.
 
     A subscription that a pattern began is the proxy's doing, when the topic was created. Its client
     only learns of it, as by a get, and the answer may be late.
@@ -78,11 +78,11 @@ def _check_proxy_epochs(
             continue
         finding.checked += 1
         client, epoch = effect.client, effect.epoch
-        told = f"{line.process} {effect.what} under epoch {epoch}"
+        what = f"{line.process} {effect.what} under epoch {epoch}"
         if epoch < newest.get(client, 0):
-            finding.broken(f"{told}, after it had granted {newest[client]}", effect.key)
+            finding.broken(f"{what}, after it had granted {newest[client]}", effect.key)
         elif client in highest and epoch > highest[client]:
-            finding.broken(f"{told}, which was never granted", effect.key)
+            finding.broken(f"{what}, which was never granted", effect.key)
         used[client] = max(epoch, used.get(client, 0))
 
 
@@ -91,7 +91,7 @@ class _Effect:
     """Something that the proxy did for a client."""
 
     client: tuple[str, str]  # role, id
-    epoch: int  # 0: not told
+    epoch: int  # 0: unknown
     what: str
     key: MessageKey | None = None
 

@@ -4,7 +4,7 @@ A member holds a message from the moment in which its program was handed it unti
 its lease ends by its own clock, or a newer process of its id is granted an epoch. Two such times
 of one message must not overlap. What was acknowledged, and not refused, comes to no member again,
 and is in the output of its member, if that has one. Where the members had everything, each message
-was acknowledged, rejected, or told as lost.
+was acknowledged, rejected, or reported as lost.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def one_value(index: RunIndex) -> Finding:
             finding.broken(
                 f"{who} saw {seen.publisher}_{seen.sequence} at offset {seen.offset} of {topic!r}, "
                 f"which the log ({log.start} to {log.end - 1}) does not have"
-                + index.told(topic, seen.offset, seen.offset + 1),
+                + index.reported_to(topic, seen.offset, seen.offset + 1),
                 key_of(topic, seen),
             )
         else:
@@ -90,8 +90,8 @@ def _same(one: Seen, other: Seen) -> bool:
 def _differs(
     index: RunIndex, finding: Finding, topic: str, who: str, seen: Seen, first: tuple[str, Seen]
 ) -> None:
-    told = index.told(topic, seen.offset, seen.offset + 1)
-    finding.violations.append(log_faults.differs(topic, first, (who, seen), told))
+    reports = index.reported_to(topic, seen.offset, seen.offset + 1)
+    finding.violations.append(log_faults.differs(topic, first, (who, seen), reports))
 
 
 def _check_density(index: RunIndex, log: FinalLog, finding: Finding) -> None:
@@ -151,7 +151,7 @@ def _check_growth(index: RunIndex, finding: Finding) -> None:
         if first.offset < end:
             finding.broken(
                 f"{line.process} stored offset {first.offset} of {line.topic!r}, where it had "
-                f"stored up to {end - 1} before" + index.told(line.topic, first.offset, end),
+                f"stored up to {end - 1} before" + index.reported_to(line.topic, first.offset, end),
                 key_of(line.topic, first),
             )
         elif first.offset > by_life.get(life_of, first.offset):
@@ -178,7 +178,7 @@ def _check_log_ids(index: RunIndex, finding: Finding) -> None:
         if line.topic in first:
             finding.broken(
                 f"{line.process} created {line.topic!r} twice: as log {first[line.topic][1]} and "
-                f"as {line.log}" + index.told(line.topic)
+                f"as {line.log}" + index.reported_to(line.topic)
             )
         first[line.topic] = (line.process, line.log)
     for stream in index.streams.values():
@@ -190,7 +190,7 @@ def _check_log_ids(index: RunIndex, finding: Finding) -> None:
             if log != opened.log:
                 finding.broken(
                     f"{stream.topic!r} is log {log} for {who}, and {opened.log} for "
-                    f"{stream.subscriber}" + index.told(stream.topic)
+                    f"{stream.subscriber}" + index.reported_to(stream.topic)
                 )
 
 
@@ -213,7 +213,7 @@ def nothing_goes_back(index: RunIndex) -> Finding:
             finding.broken(
                 f"{line.process} has {line.subscriber} on {line.topic!r} at generation "
                 f"{place[0]}, cursor {place[1]}, after generation {before[0]}, cursor {before[1]}"
-                + index.told(line.topic)
+                + index.reported_to(line.topic)
             )
         places[key] = place
     _check_cursors(index, finding)
@@ -258,7 +258,7 @@ def _check_hellos(index: RunIndex, finding: Finding) -> None:
 
 
 def _check_cursors(index: RunIndex, finding: Finding) -> None:
-    """What a subscriber has recorded, or the proxy confirmed, is where it goes on, at least."""
+    """A subscriber continues at or above what it has recorded, or the proxy confirmed."""
     for stream in index.streams.values():
         generation = 0
         for subscription in stream.subscriptions:
@@ -269,7 +269,7 @@ def _check_cursors(index: RunIndex, finding: Finding) -> None:
                 if opened.generation < generation:
                     finding.broken(
                         f"{who} got generation {opened.generation} after {generation}"
-                        + index.told(stream.topic)
+                        + index.reported_to(stream.topic)
                     )
                 generation = opened.generation
             proxys = theirs = subscription.start
@@ -284,7 +284,7 @@ def _check_cursors(index: RunIndex, finding: Finding) -> None:
                 if line.cursor < theirs:
                     finding.broken(
                         f"{who}: {line.op} at cursor {line.cursor}, after {theirs}"
-                        + index.told(stream.topic)
+                        + index.reported_to(stream.topic)
                     )
                 theirs = max(theirs, line.cursor)
                 if line.op != "record":

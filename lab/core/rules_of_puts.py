@@ -1,4 +1,4 @@
-"""Rules V1, V2, V4, V5 and V11: what became of the puts. Pure.
+"""Rules V1, V2, V4, V5 and V11: the outcome of the puts. Pure.
 
 Each rule is one pass over the puts, or over the log, in the order of offsets or of time. Source:
 the queue and Kafka workloads of Jepsen, which compare sets and orders in the same way.
@@ -56,7 +56,7 @@ def durable_acknowledgement(index: RunIndex) -> tuple[Finding, list[Losses]]:
 
 
 def _is_where_it_should_be(index: RunIndex, log: FinalLog, put: Attempt, finding: Finding) -> bool:
-    """Say so, or report that it is elsewhere; False: it is nowhere."""
+    """False: the message is lost. One that is at another offset is reported here."""
     removed_below = index.removed_below(put.topic)
     if put.offset is None:
         why = _not_removed(log, put, removed_below)
@@ -86,7 +86,7 @@ def _is_where_it_should_be(index: RunIndex, log: FinalLog, put: Attempt, finding
 
 
 def _not_removed(log: FinalLog, put: Attempt, removed_below: int) -> str:
-    """What speaks against it that a message was stored and removed; "" if nothing."""
+    """The evidence that a message was not stored and removed; "" if there is no such evidence."""
     place = log.place_of(put.publisher, put.sequence, put.crc)
     if place is not None:
         return "" if place < removed_below else f"it is at offset {place}"
@@ -116,7 +116,7 @@ def _lost_text(index: RunIndex, log: FinalLog, first: Attempt, last: Attempt) ->
     return (
         f"{first.publisher} on {first.topic!r}: sequence {as_range(first.sequence, last.sequence)} "
         f"acknowledged{level} at offset {as_range(first.offset, max(first.offset, last.offset))}, "
-        f"{now}: lost{index.told(first.topic, first.offset, last.offset + 1)}"
+        f"{now}: lost{index.reported_to(first.topic, first.offset, last.offset + 1)}"
     )
 
 
@@ -337,7 +337,8 @@ def unknown_outcomes(index: RunIndex) -> Finding:
             ):
                 finding.broken(
                     f"{attempt.key.message_id} on {topic!r} had an unknown outcome, {publisher} "
-                    "has finished its plan, and the message is stored nowhere" + index.told(topic),
+                    "has finished its plan, and the message is stored nowhere"
+                    + index.reported_to(topic),
                     attempt.key,
                 )
     return finding

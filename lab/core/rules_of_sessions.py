@@ -33,7 +33,7 @@ def check_ends(index: RunIndex, finding: Finding) -> None:
 
 
 def _check_told(index: RunIndex, finding: Finding) -> None:
-    """A subscriber that resumes an ended clean session has to be told that it ended."""
+    """A subscriber that resumes an ended clean session has to get the report that it ended."""
     for stream in index.streams.values():
         for subscription in stream.subscriptions:
             generation = subscription.opened.generation if subscription.opened else 0
@@ -45,7 +45,7 @@ def _check_told(index: RunIndex, finding: Finding) -> None:
                     line.at_ns
                 ):
                     finding.broken(
-                        f"{stream.subscriber} on {stream.topic!r} goes on at {line.cursor}, and "
+                        f"{stream.subscriber} on {stream.topic!r} continues at {line.cursor}, and "
                         f"was never told that its clean session {generation} had ended"
                     )
                 generation = line.generation

@@ -1,6 +1,6 @@
 """Where subscriptions begin that were asked to begin somewhere: a part of rule V8. Pure.
 
-One that goes on, because its client brought a cursor beside the start, never begins below what its
+One that continues, because its client sent a cursor with the start, never begins below what its
 subscriber has acknowledged; a replay may, and what comes again is marked. Where an operator moved a
 subscription that ended before its subscriber asked again, one that brings no cursor begins there.
 """
@@ -282,7 +282,7 @@ def _refused(who: str, code: str, start: str) -> str:
 
 
 def _begins(index: RunIndex, topic: str, by_ns: int) -> int:
-    """Where a topic began by then, as far as the proxy told it."""
+    """Where a topic began by then, as far as the proxy wrote it."""
     starts = (cut.start for cut in index.trimmed if cut.topic == topic and cut.at_ns < by_ns)
     return max(starts, default=0)
 

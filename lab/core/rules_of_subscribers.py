@@ -102,7 +102,7 @@ def _extremes(
 
 
 def _subscribed_before(index: RunIndex) -> dict[tuple[str, str, int], int]:
-    """When the proxy first told of a subscription: one older than the journal is resumed."""
+    """When the proxy first wrote of a subscription: one older than the journal is resumed."""
     first: dict[tuple[str, str, int], int] = {}
     for line in index.positions:
         first.setdefault((line.subscriber, line.topic, line.generation), line.at_ns)

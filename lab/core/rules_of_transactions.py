@@ -12,7 +12,7 @@ from .run_index import Attempt, RunIndex
 def check_whole(index: RunIndex, finding: Finding) -> None:
     """No transaction is stored in part."""
     if index.rollbacks_ns:
-        return  # a proxy that was set back tells it by itself, as LOG_CHANGED
+        return  # a proxy that was set back reports it itself, as LOG_CHANGED
     for (publisher, _, number), attempts in index.transactions.items():
         if any(one.place is None and len(one.put_by) > 1 for one in attempts.values()):
             continue  # which of the puts stored what is there cannot be known
@@ -27,7 +27,7 @@ def check_whole(index: RunIndex, finding: Finding) -> None:
         finding.broken(
             f"transaction {number} of {publisher} is stored in part: {there} of {len(attempts)} "
             f"messages are there, {first.key.message_id} on {first.topic!r} is not"
-            + index.told(first.topic),
+            + index.reported_to(first.topic),
             first.key,
         )
 

@@ -10,7 +10,7 @@ from .verdict import MessageKey, key_of
 
 
 def check_unstored(index: RunIndex, finding: Finding) -> None:
-    """Losses are no matter here; a second copy is, and so is one that stayed.
+    """Losses are allowed here; a second copy is a fault, and so is one that was stored.
 
     What a process was pushed when another one had its id does not count, as with what is stored.
     """

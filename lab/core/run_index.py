@@ -1,8 +1,8 @@
 """What a run says, arranged for the rules: lives, puts, subscriptions, logs. Pure.
 
 A client that was killed, and one that was stopped and replaced, leave more than one life. Lives
-are told apart by pid; a life that another one has replaced is *superseded* from there on, and what
-it still shows to its own program proves nothing.
+differ by pid; a life that another one has replaced is *superseded* from there on, and what it still
+shows to its own program proves nothing.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Life:
     epoch: int = 0  # the highest that it was granted
     epoch_ns: int = NEVER  # when it heard of it
     superseded_ns: int = NEVER
-    code: str | None = None  # it ended by itself, with this
+    code: str | None = None  # it ended without a signal, with this
     open: dict[int, Invoke] = field(default_factory=dict)
     open_attempts: dict[int, list[Attempt]] = field(default_factory=dict)
 
@@ -76,7 +76,7 @@ class Unstored:
 
 @dataclass(slots=True)
 class Attempt:
-    """A message under one number with one content, and what became of putting it."""
+    """A message under one number with one content, and the outcome of putting it."""
 
     topic: str
     publisher: str
@@ -201,8 +201,8 @@ class RunIndex:
         entry = log.entries.get(offset) if log is not None and offset is not None else None
         return key_of(topic, entry) if entry else None
 
-    def told(self, topic: str, first: int | None = None, end: int | None = None) -> str:
-        """The half sentence that says which clients were told of a loss; "" if none was."""
+    def reported_to(self, topic: str, first: int | None = None, end: int | None = None) -> str:
+        """The half sentence that says to which clients a loss was reported; "" if to none."""
         who = [
             f"{life.process} got LOST for offsets {line.first} to {line.end - 1}"
             for life, line in self.told_lost
@@ -211,10 +211,10 @@ class RunIndex:
         ]
         if self.told_changed:
             who.append(f"{', '.join(self.told_changed)} got LOG_CHANGED")
-        return f"; and it was told: {', '.join(dict.fromkeys(who))}" if who else ""
+        return f"; and it was reported: {', '.join(dict.fromkeys(who))}" if who else ""
 
     def was_told_lost(self, topic: str, offset: int) -> bool:
-        """Whether a client was told that this offset is lost."""
+        """Whether this offset was reported to a client as lost."""
         return any(
             line.topic == topic and line.first <= offset < line.end for _, line in self.told_lost
         )
@@ -242,7 +242,7 @@ class RunIndex:
                 yield one
 
     def lost_by_operator(self, subscriber: str, line: Failed) -> AdministeredLine | None:
-        """The action that explains a loss that was told as the work of an operator."""
+        """The action that explains a loss that was reported as the work of an operator."""
         done = [
             one for one in self.administered if one.topic == line.topic and one.at_ns < line.at_ns
         ]

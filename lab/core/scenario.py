@@ -56,7 +56,7 @@ END_OF: Final[Mapping[What, What]] = {
 IN_WORDS: Final[Mapping[What, str]] = {
     "kill": "kill -9 {}",
     "stop": "stopped {} (SIGSTOP)",
-    "continue": "{} goes on (SIGCONT)",
+    "continue": "{} continues (SIGCONT)",
     "restart": "started {} again",
     "cut": "cut the link of {}",
     "cut_push": "cut the push link of {}",
@@ -77,13 +77,13 @@ SEND_RETRIES: Final = 100
 
 
 class At(Struct, frozen=True):
-    """So many seconds after all subscribers are subscribed and the publishers begin."""
+    """A time, in seconds from when all subscribers are subscribed and the publishers begin."""
 
     at_s: float
 
 
 class After(Struct, frozen=True):
-    """When a process has put, or got, so many messages."""
+    """When a process has put, or got, a number of messages."""
 
     process: str
     count: int  # 1, 2, 3, ...
@@ -106,7 +106,7 @@ class ScenarioEvent(Struct, frozen=True, kw_only=True):
     lasts_s: float | None = None  # then it is taken back (`END_OF`)
     restart_s: float | None = DOWN_S  # kill, rollback; None: it is not started before the end
     by_s: float = 0.0  # delay
-    after_bytes: int = 0  # cut: so many bytes still pass, so it may fall into a frame
+    after_bytes: int = 0  # cut: this many bytes still pass, so it may fall into a frame
     bytes_per_s: int = 0  # slow
     to: Literal["backup", "start"] = "backup"  # rollback: to which copy
 
@@ -122,7 +122,7 @@ class ScenarioEvent(Struct, frozen=True, kw_only=True):
 
 
 class RandomEvents(Struct, frozen=True, kw_only=True):
-    """Again and again one of several things, to one of several processes; the seed decides."""
+    """Repeated events: one of several actions, on one of several processes; the seed decides."""
 
     every_s: float
     until_s: float
@@ -179,7 +179,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
     title: str
     seed: int = 1
     fault: str = ""  # one of `FAULTS`: a switched-on exercise
-    patience_s: float = PATIENCE_S  # nothing moves for so long: it has failed
+    patience_s: float = PATIENCE_S  # nothing moves for this long: it has failed
     proxy: Mapping[str, object] = {}  # settings file of the proxy, as plain data
     database: ScenarioDatabase | None = None  # None: one proxy, with a file
     relays: Mapping[str, ScenarioRelay] = {}

@@ -178,7 +178,7 @@ class _Reader:
         return given
 
     def _check_put(self, clients: Mapping[str, ScenarioClient]) -> None:
-        """Note each get that waits for ever, because nothing is put on its topic."""
+        """Note each get that waits forever, because nothing is put on its topic."""
         put = {s.topic for c in clients.values() for s in c.steps if isinstance(s, PublisherStep)}
         for client in clients.values():
             for index, step in enumerate(client.steps):

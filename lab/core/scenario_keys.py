@@ -39,7 +39,7 @@ Rule = Annotated[str, Meta(pattern=r"^V([1-9]|1[0-3])$", extra={"expected": "a r
 
 
 class TriggerKeys(Struct, kw_only=True, forbid_unknown_fields=True):
-    """When a client has put, or got, so many messages."""
+    """When a client has put, or got, a number of messages."""
 
     process: Annotated[str, Meta(description="name of a publisher or subscriber")]
     put: Annotated[Count | UnsetType, Meta(description="of a publisher: messages put")] = UNSET
@@ -199,9 +199,7 @@ class EventKeys(Struct, kw_only=True, forbid_unknown_fields=True):
             "when the client has given up; new connections are quick"
         ),
     ] = UNSET
-    slow: Annotated[Targets | UnsetType, Meta(description="no more than bytes_per_s passes")] = (
-        UNSET
-    )
+    slow: Annotated[Targets | UnsetType, Meta(description="at most bytes_per_s passes")] = UNSET
     heal: Annotated[Targets | UnsetType, Meta(description="the link works again")] = UNSET
     fill_disk: Annotated[
         Targets | UnsetType,

@@ -56,7 +56,7 @@ def _puts(line: journal.Invoke, sequence: int) -> bool:
 
 
 def tell(run: LabRun, message: MessageKey) -> Story:
-    """Tell the story of a message; kills and starts of the processes involved are in between."""
+    """The story of a message, with the kills and starts of the processes involved."""
     teller = _Teller(message)
     about = [(line, what) for line in run.lines if (what := teller.about(line))]
     lines: list[StoryLine] = []
@@ -65,10 +65,10 @@ def tell(run: LabRun, message: MessageKey) -> Story:
         begin_ns = next(begins, run.lines[0].at_ns)
         involved = {line.process for line, _ in about} | {"proxy"}
         first_ns, last_ns = about[0][0].at_ns, about[-1][0].at_ns
-        told = {id(line): what for line, what in about}
+        what_of = {id(line): what for line, what in about}
         for line in run.lines:
             if first_ns <= line.at_ns <= last_ns:
-                what = told.get(id(line)) or _around(line, involved)
+                what = what_of.get(id(line)) or _around(line, involved)
                 if what:
                     who = f"{line.process} (pid {line.pid})"
                     lines.append(StoryLine((line.at_ns - begin_ns) / 1e9, who, what))
@@ -180,13 +180,13 @@ class _Teller:
         return ""
 
     def _seen(self, messages: tuple[journal.Seen, ...], what: str) -> str:
-        told = []
+        sights = []
         for seen in messages:
             if (seen.publisher, seen.sequence) == (self._message.publisher, self._message.sequence):
                 self._offsets.add(seen.offset)
                 count = f", delivery {seen.delivery_count}" if seen.delivery_count > 1 else ""
-                told.append(f"offset {seen.offset}, crc {seen.crc:08x}{count}")
-        return f"{what}: {'; '.join(told)}" if told else ""
+                sights.append(f"offset {seen.offset}, crc {seen.crc:08x}{count}")
+        return f"{what}: {'; '.join(sights)}" if sights else ""
 
 
 def in_one_column(story: Story) -> Iterator[str]:

@@ -36,7 +36,7 @@ class SubscriptionSpan:
     recorded_end: int = 0  # the highest cursor that was recorded together with an output
     confirmed: int = 0  # the highest cursor that the proxy has durably, by its own word
     has_gets: bool = False
-    told: list[tuple[int, int]] = field(default_factory=list)  # lost or given up: first, end
+    reported: list[tuple[int, int]] = field(default_factory=list)  # lost or given up: first, end
     leaving: bool = False  # an unsubscribe was begun; its outcome is unknown
     ended_ns: int = NEVER  # and came to its end
     _given: frozenset[tuple[int, int]] | None = None  # offset and time of all that was handed over
@@ -79,13 +79,13 @@ class SubscriptionSpan:
             self._given = frozenset(
                 (one.offset, one.timestamp_ns)
                 for one in self.given()
-                if not any(first <= one.offset < end for first, end in self.told)
+                if not any(first <= one.offset < end for first, end in self.reported)
             )
         return (message.offset, message.timestamp_ns) in self._given
 
     def past_losses(self, position: int) -> int:
-        """The offset that can come next at the earliest, if every loss told there is passed."""
-        for first, end in sorted(self.told):
+        """The offset that can come next at the earliest, after every loss reported there."""
+        for first, end in sorted(self.reported):
             if first <= position < end:
                 position = end
         return position
@@ -93,7 +93,7 @@ class SubscriptionSpan:
     def jump_is_told(self, position: int, offset: int) -> bool:
         """Whether everything from `position` up to `offset` was reported as lost, exactly."""
         while position < offset:
-            ends = [end for first, end in self.told if first <= position < end <= offset]
+            ends = [end for first, end in self.reported if first <= position < end <= offset]
             if not ends:
                 return False
             position = max(ends)
@@ -219,7 +219,7 @@ class SubscriberStream:
             or request.start not in ("", "last")
             or self._is_another(current, line, request)
         ):
-            goes_on = current is not None and not current.ended
+            continues = current is not None and not current.ended
             self.subscriptions.append(
                 SubscriptionSpan(
                     line.cursor or 0,
@@ -230,8 +230,8 @@ class SubscriberStream:
                     replay=request.place is None and request.start not in ("", "last"),
                     brought=request.place or 0,
                     qos=line.qos,
-                    moved=goes_on and (request.moved or adopted),
-                    adopted=goes_on and adopted,
+                    moved=continues and (request.moved or adopted),
+                    adopted=continues and adopted,
                     by_operator=self._is_first_of_move(current, line)
                     or self._has_move_ahead(current, line),
                     resumed=request.in_doubt
@@ -258,10 +258,10 @@ class SubscriberStream:
         return current is not None and place is not None and current.handed_end <= place
 
     def _is_set_by_operator(self, current: SubscriptionSpan, line: Ok, request: _Request) -> bool:
-        """Whether it goes on where an operator put it, and not at its own place."""
+        """Whether it continues where an operator put it, and not at its own place."""
         if line.cursor is None or line.cursor != self._moves.get(line.generation):
             return False
-        # A process that remembers nothing does not ask for what one before it was not yet told.
+        # A process without a state does not ask for a loss that an earlier one was not yet sent.
         forgets = request.place is None and current.confirmed < line.cursor
         return forgets or self._is_first_of_move(current, line)
 
@@ -294,7 +294,7 @@ class SubscriberStream:
         if isinstance(line, Failed):
             current = current or self._begun_before(line.first)
             if line.op == "get":
-                current.told.append((line.first, line.end))
+                current.reported.append((line.first, line.end))
                 current.handed_end = max(current.handed_end, line.end)
         elif line.op == "get":
             if not line.messages:
@@ -308,7 +308,7 @@ class SubscriberStream:
         elif line.op == "reject":
             current.confirmed = max(current.confirmed, line.cursor)
             current.handed_end = max(current.handed_end, line.cursor)
-            current.told.append((line.cursor - 1, line.cursor))
+            current.reported.append((line.cursor - 1, line.cursor))
         elif line.op == "record":
             current.recorded_end = max(current.recorded_end, line.cursor)
         else:

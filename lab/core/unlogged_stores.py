@@ -1,4 +1,4 @@
-"""What a proxy stored, and was killed before it could write of it. Pure.
+"""Messages that a proxy stored, and was killed before it could write so. Pure.
 
 Its `stored` line comes when a batch is durable, and before any answer that rests on it. So a
 message of which others have evidence may be missing there only if the proxy was killed, or has lost

@@ -30,7 +30,7 @@ def key_of(topic: str, seen: Seen) -> MessageKey:
 class Violation(Struct, frozen=True):
     """One place at which a rule does not hold."""
 
-    text: str  # who, which topic, which offsets; what was to be
+    text: str  # who, which topic, which offsets; what was expected
     message: MessageKey | None = None  # whose story shows it
 
 

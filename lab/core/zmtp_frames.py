@@ -1,7 +1,7 @@
 """Counts the frames in one way of a ZeroMQ connection, from its bytes. Pure.
 
 Source: ZMTP 3.1, rfc.zeromq.org/spec/37: a greeting of 64 bytes, then frames of a flag, a size of
-one or of eight bytes, and so many bytes.
+one or of eight bytes, and that many bytes.
 """
 
 from __future__ import annotations

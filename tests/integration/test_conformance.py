@@ -1,6 +1,6 @@
 """`reliable-pubsub conformance`: what conforms passes every case, and each wrong client is found.
 
-Proxies and clients are real processes; those of ours are forked, so that a start costs little.
+Proxies and clients are real processes; ours are forked, so that a start costs little.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from reliable_pubsub.lab.child_process import ChildProcess, RunningProcess
 from reliable_pubsub.lab.conformance import main as conformance
 from reliable_pubsub.lab.conformance_run import Candidate, run_case
 from reliable_pubsub.lab.core.conformance import CASES, Role, chosen
-from reliable_pubsub.lab.core.conformance_verdict import Result, told
+from reliable_pubsub.lab.core.conformance_verdict import Result, paragraphs
 
 from .fork_server import helper
 from .harness import REPOSITORY, STUBBORN_OPTIONS
@@ -31,7 +31,7 @@ GIVEN = ("{endpoint}", "{id}", "{topic}", "{state_dir}", "{output}")
 
 
 class Forked(ChildProcess):
-    """A module of ours is forked from a process that has imported it, on Linux."""
+    """One of our modules is forked from a process that has imported it, on Linux."""
 
     def _start(
         self, command: Sequence[str], **options: Any
@@ -44,7 +44,7 @@ class Forked(ChildProcess):
         return (child, None) if child is not None else super()._start(command, **options)
 
     def kill_group(self) -> int:
-        """It is in the group of its parent, and starts nothing."""
+        """Kill a forked child alone: it is in its parent's group, and starts no processes."""
         return self.kill() if self.is_forked else super().kill_group()
 
     def end(self, within_s: float = PATIENCE_S) -> int:
@@ -93,7 +93,7 @@ def each(cases: dict[Role, tuple[str, ...]]) -> list[tuple[Role, str]]:
 
 
 def check_passed(result: Result, role: Role) -> None:
-    assert result.judgement == "conforms", told(result)
+    assert result.judgement == "conforms", paragraphs(result)
     assert {"V1", "V2", "V3", "V4"} <= set(result.judged)
     assert ("V6" in result.judged) == (role == "subscriber")
 
@@ -147,7 +147,7 @@ def test_the_adapters_of_our_command_line_clients_keep_the_contract(
         ("ClaimsWhatItNeverPut", "publisher", "plain", "V1"),
         ("AltersWhatItPuts", "publisher", "plain", "V2"),
         ("TakesItsIdBack", "publisher", "taken-over", "R11"),
-        ("GoesOnOverAnyLog", "publisher", "store-set-back", "R14"),
+        ("ContinuesInAnyLog", "publisher", "store-set-back", "R14"),
         ("WritesAfterItHasAcknowledged", "subscriber", "client-killed", "R9 V6"),
         ("ForgetsItsPlace", "subscriber", "client-killed", "V6"),
         ("SubscribesAgainWhenItsPlaceIsRefused", "subscriber", "store-emptied", "R14"),
@@ -160,8 +160,8 @@ def test_a_wrong_client_is_found_by_the_case_for_its_fault(
         tmp_path, role, case, program(name), messages=MESSAGES_TO_BE_FOUND, patience_s=8.0
     )
 
-    assert result.judgement == "broken", told(result)
-    assert set(rules.split()) <= set(result.broken), told(result)
+    assert result.judgement == "broken", paragraphs(result)
+    assert set(rules.split()) <= set(result.broken), paragraphs(result)
 
 
 @pytest.mark.parametrize(
@@ -196,13 +196,13 @@ def test_a_client_that_cannot_be_judged_ends_in_bounded_time_with_a_sentence(
     result = judged(tmp_path, "publisher", "plain", program(name), patience_s=patience_s)
 
     assert result.judgement == "not as expected"
-    assert any(sentence in line for line in told(result)), told(result)
+    assert any(sentence in line for line in paragraphs(result)), paragraphs(result)
 
 
 def test_a_publisher_with_an_older_state_may_put_again_what_it_has_forgotten(
     tmp_path: Path,
 ) -> None:
-    """As new messages (R24); the report says so."""
+    """It puts them as new messages (R24); the report says so."""
     result = judged(
         tmp_path,
         "publisher",
@@ -211,7 +211,7 @@ def test_a_publisher_with_an_older_state_may_put_again_what_it_has_forgotten(
         messages=MESSAGES_TO_BE_FOUND,
     )
 
-    assert result.judgement == "conforms", told(result)
+    assert result.judgement == "conforms", paragraphs(result)
     assert "stored again under new numbers" in result.note
 
 
@@ -224,11 +224,11 @@ class TestTheCommand:
 
         result = CliRunner().invoke(conformance, [*options, "--", "sh", "-c", liar])
 
-        told = " ".join(result.output.split())
+        output = " ".join(result.output.split())
         assert result.exit_code == 6
-        assert "never said HELLO under its id; it ended with exit code 0" in told
-        assert "DOES NOT CONFORM: plain" in told
-        assert "again: reliable-pubsub conformance --role publisher --case plain" in told
+        assert "never said HELLO under its id; it ended with exit code 0" in output
+        assert "DOES NOT CONFORM: plain" in output
+        assert "again: reliable-pubsub conformance --role publisher --case plain" in output
         document = json.loads((tmp_path / "run" / "conformance.json").read_bytes())
         assert (document["conforms"], document["cases"][0]["case"]) == (False, "plain")
 

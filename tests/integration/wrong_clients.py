@@ -63,7 +63,7 @@ class SaysItBeforeItIsStored(Publisher):
         return super().put(number, payload)
 
 
-class GoesOnOverAnyLog(Publisher):
+class ContinuesInAnyLog(Publisher):
     """It takes the numbers of the proxy, whatever it has forgotten."""
 
     def compare(self) -> int:

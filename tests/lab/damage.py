@@ -79,7 +79,7 @@ def edit_everywhere(world: SmallWorld, topic: str, edit: Callable[[Seen], Seen])
 
 
 def append_found(world: SmallWorld, topic: str, publisher: str, sequence: int, crc: int) -> None:
-    """One more message at the end of the log; no reader is there to see it."""
+    """One more message at the end of the log, which no reader sees."""
     index = places(world, FoundEnd, topic=topic)[-1]
     end = line_at(world, index).end
     seen = Seen(end, publisher, sequence, crc, 1_000 + end)

@@ -32,7 +32,7 @@ def planted(*rules: str) -> Callable[[Damage], Damage]:
 
 
 def all_planted() -> list[tuple[set[str], Damage]]:
-    """Those of every file."""
+    """The planted damages of every file."""
     for file in sorted(Path(__file__).parent.glob("test_rules_of_*.py")):
         import_module(f"{__package__}.{file.stem}")
     return _PLANTED

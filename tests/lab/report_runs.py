@@ -260,7 +260,7 @@ def _deliveries(
 
 
 def holding_verdict(checked: int = 1234) -> Verdict:
-    """All twelve rules hold; one has nothing to be held against."""
+    """All twelve rules hold; one has nothing to judge."""
     return Verdict(
         rules=[
             RuleVerdict(f"V{n}", title, 0 if n == 11 else checked, [])

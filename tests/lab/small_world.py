@@ -1,6 +1,6 @@
 """A tiny model of the product that writes sound journals, one step at a time.
 
-Each step adds the lines that real processes would, in the order in which they would; time goes on
+Each step adds the lines that real processes would, in the order in which they would; time continues
 by a millisecond with each line. Tests damage what it wrote.
 """
 
@@ -172,7 +172,7 @@ class SmallWorld:
         stored: bool = True,
         duplicate: bool = False,
     ) -> None:
-        """Put a batch, or go on with the one that is in doubt.
+        """Put a batch, or continue with the one that is in doubt.
 
         Args:
             outcome: "ok", "killed", "unknown", or the code of a refusal.
@@ -556,7 +556,7 @@ def sound_world() -> SmallWorld:
 def write_run(
     world: SmallWorld, folder: Path, file_of: Callable[[str], str] = lambda process: process
 ) -> None:
-    """As processes would: a journal for each, and output files.
+    """Write files as processes would: a journal for each, and output files.
 
     Args:
         file_of: the name of the journal of a process.

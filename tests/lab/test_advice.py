@@ -29,7 +29,7 @@ def a_subscribe(**more: object) -> SubscriberStep:
         (a_subscribe(), "only with --output"),
     ],
 )
-def test_a_step_that_has_a_snag_is_told(step: Step, said: str) -> None:
+def test_a_step_that_has_a_snag_is_reported(step: Step, said: str) -> None:
     (advice,) = advise([step])
 
     assert said in " ".join(advice.says)

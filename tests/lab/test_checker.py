@@ -55,7 +55,7 @@ def test_without_an_auditor_the_lines_of_the_proxy_are_the_log_with_a_warning() 
     assert "V1" in broken(check(world.run))
 
 
-def test_a_rolled_back_log_is_a_loss_even_if_all_were_told() -> None:
+def test_a_rolled_back_log_is_a_loss_even_if_it_was_reported_to_all() -> None:
     world = a_world_with_a_subscriber(5)
     world.get("s1", "t", 5)
     del world.log["t"][3:]
@@ -70,7 +70,7 @@ def test_a_rolled_back_log_is_a_loss_even_if_all_were_told() -> None:
     assert {"V1", "V3"} <= broken(verdict)
     (text,) = [violation.text for violation in verdict.rules[0].violations]
     assert "sequence 4 to 5 acknowledged at offset 3 to 4" in text
-    assert "and it was told: p1, s1 got LOG_CHANGED" in text
+    assert "and it was reported: p1, s1 got LOG_CHANGED" in text
 
 
 # The same with whatever a small world can do.

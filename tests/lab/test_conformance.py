@@ -1,4 +1,4 @@
-"""What is judged of a client, as values: the contract, the schedule, the evidence, the verdict."""
+"""How a client is judged, as values: the contract, the schedule, the evidence, the verdict."""
 
 from __future__ import annotations
 
@@ -21,7 +21,13 @@ from reliable_pubsub.lab.core.conformance_evidence import (
     repeated_from,
     strangers,
 )
-from reliable_pubsub.lab.core.conformance_verdict import Ended, Observed, exit_code, judge, told
+from reliable_pubsub.lab.core.conformance_verdict import (
+    Ended,
+    Observed,
+    exit_code,
+    judge,
+    paragraphs,
+)
 from reliable_pubsub.lab.core.run import LabRun
 from reliable_pubsub.lab.core.verdict import Verdict
 
@@ -38,7 +44,7 @@ def entry(offset: int, payload: bytes, *, sequence: int | None = None) -> Seen:
 def verdict_over(
     entries: Sequence[Seen], claims: Sequence[Claim], *, again_from: int | None = None
 ) -> Verdict:
-    """Of a publisher that ended with exit code 0."""
+    """The verdict over a publisher that ended with exit code 0."""
     claimed_ns: Mapping[int, int] = {claim.line: 1000 + claim.line for claim in claims}
     lines: list[AnyLine] = publisher_lines(
         LIVES, CLIENT, TOPIC, MESSAGES, claimed_ns, claims, entries, again_from=again_from
@@ -66,12 +72,12 @@ def seen(**facts: object) -> Observed:
 
 
 class TestTheContract:
-    def test_is_told_in_the_command_and_leaves_other_braces(self) -> None:
+    def test_is_given_in_the_command_and_leaves_other_braces(self) -> None:
         words = ["--to={endpoint}", "{id}", "{other}", "{output}{input}"]
 
         assert GIVEN.command(words) == ["--to=tcp://127.0.0.1:1", "client-1", "{other}", "/o/i"]
 
-    def test_is_told_in_the_environment(self) -> None:
+    def test_is_given_in_the_environment(self) -> None:
         assert GIVEN.variables()["CONFORMANCE_STATE_DIR"] == "/s"
         assert all(name.startswith("CONFORMANCE_") for name in GIVEN.variables())
 
@@ -124,7 +130,7 @@ class TestAnOutput:
     def test_with_another_line_says_which(self, line: bytes) -> None:
         assert read_output(b"1\ta\n" + line + b"\n").unreadable == (2,)
 
-    def test_that_names_what_was_not_to_be_put_says_where(self) -> None:
+    def test_that_names_what_must_not_be_put_says_where(self) -> None:
         assert strangers([Claim(1, MESSAGES[0]), Claim(2, b"client-1_2")], MESSAGES) == (2,)
 
 
@@ -176,7 +182,7 @@ class TestTheVerdict:
             ("taken-over", {"took_back": True}, "broken", "R11"),
             ("taken-over", {"ended": (Ended(4, 9), Ended(0, 60))}, "conforms", ""),
             ("taken-over", {"ended": (Ended(0, 9),)}, "not as expected", ""),
-            ("store-emptied", {"replaced": True, "went_on": ("a",)}, "broken", "R14"),
+            ("store-emptied", {"replaced": True, "continued": ("a",)}, "broken", "R14"),
             ("store-emptied", {"replaced": True, "ended": (Ended(0, 9),)}, "broken", "R14"),
             ("store-emptied", {"replaced": True, "ended": (Ended(4, 9),)}, "conforms", ""),
             ("store-emptied", {"happened": 0, "ended": (Ended(0, 9),)}, "not as expected", ""),
@@ -195,7 +201,7 @@ class TestTheVerdict:
     ) -> None:
         result = judge(chosen([case])[0], "subscriber", seen(**facts), None)
 
-        assert result.judgement == judgement, told(result)
+        assert result.judgement == judgement, paragraphs(result)
         assert result.broken == ((rule,) if rule else ())
 
     def test_of_all_cases_is_the_worst_and_a_broken_rule_comes_first(self) -> None:

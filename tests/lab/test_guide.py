@@ -36,5 +36,5 @@ def test_the_number_in_answer_8_is_that_of_the_scenario() -> None:
     (event,) = load_scenario(shipped()["exercise-snapshot"]).events
 
     assert isinstance(event.when, After)
-    assert f"go on with message {event.when.count + 1}" in ANSWERS
+    assert f"continue with message {event.when.count + 1}" in ANSWERS
     assert f"all {event.when.count} before it" in ANSWERS

@@ -72,7 +72,7 @@ def connect(link: TcpLink) -> Iterator[Connect]:
 
 
 def everything(one: socket.socket) -> bytes:
-    """What comes until the end, or until the connection is reset."""
+    """The bytes that come until the end, or until the connection is reset."""
     found = b""
     with suppress(ConnectionResetError):
         while data := one.recv(65_536):
@@ -99,7 +99,7 @@ def connected(connect: Connect, listener: Listener) -> tuple[socket.socket, sock
 
 
 def done(links: TcpLinks) -> None:
-    """What was asked of the links before has been done."""
+    """Wait until the links have done what was requested before."""
 
     async def nothing() -> None:
         pass

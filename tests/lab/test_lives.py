@@ -1,4 +1,4 @@
-"""Whose word counts: replaced processes, subscriptions that go on, a proxy that was set back.
+"""Whose lines count: replaced processes, resumed subscriptions, a proxy that was set back.
 
 Each journal is sound, or breaks no rule beyond those that a rollback breaks; a checker that looks
 less closely takes it for a fault.
@@ -60,11 +60,11 @@ def a_world_with_a_twin() -> SmallWorld:
     return world
 
 
-def test_the_lab_says_which_of_two_processes_goes_on_with_the_work() -> None:
+def test_the_lab_says_which_of_two_processes_continues_with_the_work() -> None:
     assert_sound(a_world_with_a_twin())
 
 
-def test_where_it_is_not_said_the_one_that_began_later_goes_on() -> None:
+def test_where_it_is_not_said_the_one_that_began_later_continues() -> None:
     world = a_world_with_a_twin()
     del world.lines[places(world, Event, what="replace")[0]]
 
@@ -73,7 +73,7 @@ def test_where_it_is_not_said_the_one_that_began_later_goes_on() -> None:
     assert "1 gets of replaced processes" in text
 
 
-# Subscriptions that go on, and new ones.
+# Subscriptions that continue, and new ones.
 
 
 def a_world_with_an_unsubscribe_in_doubt(*, remembers: bool) -> SmallWorld:
@@ -90,13 +90,13 @@ def a_world_with_an_unsubscribe_in_doubt(*, remembers: bool) -> SmallWorld:
 
 
 def skip_one(world: SmallWorld) -> None:
-    """The subscription goes on one message later than it stood."""
+    """The subscription continues one message later than it stood."""
     change(world, places(world, Ok, op="subscribe")[-1], cursor=3)
     world.clients["s1"].place["t"] = 3
     world.finish()
 
 
-def test_who_brings_its_place_goes_on_under_another_generation_too() -> None:
+def test_who_brings_its_place_continues_under_another_generation_too() -> None:
     """Its unsubscribe had its effect; so the proxy built the subscription again."""
     world = a_world_with_an_unsubscribe_in_doubt(remembers=True)
     change(world, places(world, Invoke, op="subscribe")[-1], cursor=2)
@@ -107,7 +107,7 @@ def test_who_brings_its_place_goes_on_under_another_generation_too() -> None:
     assert "V6" in broken(check(world.run))
 
 
-def test_who_brings_no_place_goes_on_under_the_same_generation() -> None:
+def test_who_brings_no_place_continues_under_the_same_generation() -> None:
     """Its unsubscribe never arrived; so the proxy still has the subscription."""
     world = a_world_with_an_unsubscribe_in_doubt(remembers=False)
 
@@ -130,7 +130,7 @@ def test_who_brings_no_place_begins_again_under_another_generation() -> None:
 
 
 def set_back(world: SmallWorld, kept: int) -> None:
-    """The topic has only so many messages again; no client has an epoch, or a subscription."""
+    """The topic has only this many messages again; no client has an epoch, or a subscription."""
     world.write(LAB, Event, what="rollback", target="proxy")
     del world.log["t"][kept:]
     for client in world.clients.values():

@@ -60,7 +60,7 @@ def test_the_last_line_of_a_killed_life_may_be_torn(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("between", [b"\n", b""], ids=["on its own line", "right after it"])
-def test_the_next_life_goes_on_after_a_torn_line(folder: Path, between: bytes) -> None:
+def test_the_next_life_continues_after_a_torn_line(folder: Path, between: bytes) -> None:
     path = folder / "p1.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     second = [n for n, line in enumerate(lines) if line.startswith(b'{"type":"begin"')][1]

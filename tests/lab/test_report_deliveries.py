@@ -1,4 +1,4 @@
-"""What a report shows of deliveries: how long they took, how many they were, who got them."""
+"""The deliveries in a report: how long they took, how many they were, who got them."""
 
 from __future__ import annotations
 

@@ -62,8 +62,8 @@ def position(world: SmallWorld, cursor: int, generation: int = 2, *, active: boo
     )
 
 
-def goes_on(world: SmallWorld, cursor: int, *, asks_from: int = 4) -> None:
-    """The subscriber subscribes again, with its own place, and is told another."""
+def continues(world: SmallWorld, cursor: int, *, asks_from: int = 4) -> None:
+    """The subscriber subscribes again, with its own place, and gets another."""
     client = world.clients["s"]
     who, call = ("s", client.pid), world.call(client)
     world.write(
@@ -108,7 +108,7 @@ def test_messages_come_again_where_an_operator_moved_a_subscription(
     told(world)
     position(world, to)
 
-    goes_on(world, to)
+    continues(world, to)
 
     verdict = check(world.run)
     assert broken(verdict) == rules, texts(verdict)
@@ -119,7 +119,7 @@ def test_a_subscriber_that_does_not_go_where_an_operator_put_it_breaks_v7() -> N
     moved(1)(world)
     position(world, 1)
 
-    goes_on(world, 4)
+    continues(world, 4)
 
     verdict = check(world.run)
     assert "V7" in broken(verdict)
@@ -127,7 +127,7 @@ def test_a_subscriber_that_does_not_go_where_an_operator_put_it_breaks_v7() -> N
 
 
 def subscribes(world: SmallWorld, cursor: int, *, start: str = "") -> None:
-    """The subscriber subscribes in generation 2, and goes on at its own place."""
+    """The subscriber subscribes in generation 2, and continues at its own place."""
     client = world.clients["s"]
     call = {"op": "subscribe", "call": world.call(client), "topic": "t", "epoch": client.epoch}
     world.write(("s", client.pid), Invoke, **call, start=start, cursor=cursor)
@@ -143,7 +143,7 @@ def subscribes(world: SmallWorld, cursor: int, *, start: str = "") -> None:
 def test_a_start_counts_for_nothing_until_the_subscriber_has_gone_past_an_operators_place(
     told: Told, is_sound: bool
 ) -> None:
-    """Its process died before it was told of the skip, and its start was still in doubt."""
+    """Its process died before it heard of the skip, and its start was still in doubt."""
     world = a_world()
     world.put("p", "t", 4)
     told(world)
@@ -207,7 +207,7 @@ def test_a_subscription_that_was_moved_and_ended_begins_where_the_operator_left_
     ],
     ids=["as an operator did it", "without an operator", "more than the operator skipped"],
 )
-def test_a_loss_that_is_told_as_an_operators_is_one_that_an_operator_made(
+def test_a_loss_that_is_reported_as_an_operators_is_one_that_an_operator_made(
     told: Told, end: int, rules: set[str]
 ) -> None:
     world = a_world()

@@ -63,7 +63,7 @@ def test_a_letter_that_is_not_there_is_a_loss() -> None:
 
 
 def a_world_without_room_for_letters() -> SmallWorld:
-    """One who got three messages, and could not give up the second."""
+    """A subscriber got three messages, and could not give up the second."""
     world = a_world_with_a_subscriber(3)
     world.get("s1", "t")
     world.reject("s1", "t", refused=True)

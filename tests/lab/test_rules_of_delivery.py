@@ -162,7 +162,7 @@ def a_loss_names_what_is_in_the_output(world: SmallWorld) -> None:
     change(world, places(world, Failed)[0], first=1)
 
 
-def test_what_is_lost_and_told_is_no_gap() -> None:
+def test_what_is_lost_and_reported_is_no_gap() -> None:
     world = SmallWorld()
     world.start_client("p1", "publisher")
     world.start_client("s1", "subscriber", output=True)
@@ -191,7 +191,7 @@ def test_a_loss_is_not_doubted_where_the_last_lines_of_a_killed_proxy_may_be_mis
     assert_sound(world)
 
 
-def test_what_a_replaced_subscriber_still_shows_proves_nothing_and_is_told() -> None:
+def test_what_a_replaced_subscriber_still_shows_proves_nothing_and_is_reported() -> None:
     world = sound_world()
     old, new = places(world, Ok, op="get", process="s2")[:2]
     late = replace(line_at(world, old), at_ns=line_at(world, new).at_ns)

@@ -204,7 +204,7 @@ def test_an_end_in_doubt_and_a_dead_letter_are_ends() -> None:
     assert history.broken == []
 
 
-def test_what_was_removed_is_no_loss_when_a_member_was_told_and_is_one_when_none_was() -> None:
+def test_what_was_removed_is_no_loss_if_reported_to_a_member_and_is_one_if_not() -> None:
     history = History()
     removed: dict[str, Any] = {"topic": "t", "first": 0, "end": 2}
     history.line(AdministeredLine, "proxy", number=1, action="truncate", **removed)

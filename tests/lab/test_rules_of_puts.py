@@ -1,4 +1,4 @@
-"""V1, V2, V4, V5 and V11: what became of the puts, in sound journals and in damaged ones."""
+"""V1, V2, V4, V5 and V11: the outcome of puts, in sound journals and in damaged ones."""
 
 from __future__ import annotations
 

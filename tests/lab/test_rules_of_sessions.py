@@ -17,7 +17,7 @@ def expire(world: SmallWorld, *, session: str = "persistent", silent_ms: int = 2
     world.write(PROXY, ExpiredLine, **facts, session=session, lease_ms=1000, silent_ms=silent_ms)
 
 
-def test_a_persistent_session_that_expired_may_go_on() -> None:
+def test_a_persistent_session_that_expired_may_continue() -> None:
     world = SmallWorld()
     expire(world)
     world.acknowledge("s1", "t")
@@ -39,7 +39,7 @@ def a_clean_session_moves_after_its_end(world: SmallWorld) -> None:
     world.finish()
 
 
-def go_on_with_the_next(world: SmallWorld) -> None:
+def continue_with_the_next(world: SmallWorld) -> None:
     """s1 brings its place to the subscription after the one that it knew."""
     client = world.clients["s1"]
     client.generation["t"] = 3
@@ -52,20 +52,20 @@ def go_on_with_the_next(world: SmallWorld) -> None:
 
 
 @planted("V9")
-def a_clean_session_goes_on_in_silence(world: SmallWorld) -> None:
+def a_clean_session_continues_in_silence(world: SmallWorld) -> None:
     expire(world, session="clean")
-    go_on_with_the_next(world)
+    continue_with_the_next(world)
     world.finish()
 
 
-def test_who_began_a_clean_session_again_and_died_before_saying_so_may_go_on() -> None:
+def test_who_began_a_clean_session_again_and_died_before_saying_so_may_continue() -> None:
     world = SmallWorld()
     expire(world, session="clean")
     who = ("s1", world.clients["s1"].pid)
     world.write(who, Invoke, op="subscribe", call=97, topic="t", start="now")
     world.kill("s1")
     world.restart("s1")
-    go_on_with_the_next(world)
+    continue_with_the_next(world)
     world.finish()
 
     assert_sound(world)

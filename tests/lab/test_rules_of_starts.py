@@ -37,7 +37,7 @@ def test_a_replay_from_where_it_was_asked_for_is_sound(start: str, at: int) -> N
 
 
 def begin_after_one_more_than_was_given(world: SmallWorld, *, is_buried: bool) -> None:
-    """A subscriber dies with two of three messages, and goes on after the third."""
+    """A subscriber dies with two of three messages, and continues after the third."""
     fresh = a_world_with_a_subscriber(3)
     fresh.get("s1", "t", 2)
     if is_buried:
@@ -115,7 +115,7 @@ def a_replay_after_the_last_received_leaves_some_out(world: SmallWorld) -> None:
 
 
 def refuse_a_start(world: SmallWorld, start: str, code: str) -> None:
-    """A replay is refused; then the world goes on."""
+    """A replay is refused; then the world continues."""
     replay(world, "now", 5)
     facts = {"op": "subscribe", "call": 99, "topic": "t"}
     world.write(("s1", world.clients["s1"].pid), Invoke, **facts, start=start)
@@ -152,7 +152,7 @@ def a_start_is_refused_that_is_always_there(world: SmallWorld) -> None:
 
 
 def a_world_that_has_acknowledged() -> SmallWorld:
-    """One who has acknowledged three messages of five."""
+    """A subscriber has acknowledged three messages of five."""
     world = a_world_with_a_subscriber(5)
     world.get("s1", "t", 3)
     world.acknowledge("s1", "t")
@@ -178,7 +178,7 @@ def test_a_replay_that_is_not_marked_is_a_fault() -> None:
     assert "V8" in broken(check(world.run))
 
 
-def test_who_goes_on_begins_after_what_was_acknowledged() -> None:
+def test_who_continues_begins_after_what_was_acknowledged() -> None:
     world = a_world_that_has_acknowledged()
     world.subscribe("s1", "t", start="earliest", at=3, cursor=3)
     world.get("s1", "t", 2)
@@ -187,7 +187,7 @@ def test_who_goes_on_begins_after_what_was_acknowledged() -> None:
     assert_sound(world)
 
 
-def test_who_goes_on_below_what_was_acknowledged_is_a_fault() -> None:
+def test_who_continues_below_what_was_acknowledged_is_a_fault() -> None:
     world = a_world_that_has_acknowledged()
     world.subscribe("s1", "t", start="earliest", at=0, cursor=3)
     world.get("s1", "t", 5)

@@ -1,4 +1,4 @@
-"""Scenario files: what is read, and what is told of everything that is wrong."""
+"""Scenario files: what is read, and what is reported of every mistake."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_a_relay_dies_and_is_cut_off_as_a_client_is_and_pushes_have_links_of_the
         ("[r1]", "relays", "expected relays by name"),
     ],
 )
-def test_what_is_wrong_with_a_relay_is_told_with_its_place(
+def test_what_is_wrong_with_a_relay_is_reported_with_its_place(
     relays: str, place: str, expected: str
 ) -> None:
     told = problems(
@@ -247,7 +247,7 @@ def test_what_is_no_duration_is_refused(written: str) -> None:
         ("kill", "events[0]", "found 'kill', expected a mapping such as"),
     ],
 )
-def test_what_is_wrong_with_an_event_is_told_with_its_place(
+def test_what_is_wrong_with_an_event_is_reported_with_its_place(
     event: str, place: str, expected: str
 ) -> None:
     told = problems(with_events(event))
@@ -256,7 +256,7 @@ def test_what_is_wrong_with_an_event_is_told_with_its_place(
     assert expected in told[0]
 
 
-def test_of_a_process_that_is_not_there_nothing_else_is_told() -> None:
+def test_of_a_process_that_is_not_there_nothing_else_is_reported() -> None:
     assert len(problems(with_events("{after: {process: q, get: 1}, kill: p}"))) == 1
 
 
@@ -264,7 +264,7 @@ def places_of(text: str) -> list[str]:
     return [line.split(": ")[0] for line in problems(text)]
 
 
-def test_all_keys_that_are_wrong_are_told_at_once_in_the_order_of_the_file() -> None:
+def test_all_keys_that_are_wrong_are_reported_at_once_in_the_order_of_the_file() -> None:
     assert places_of(
         """
         title: 7
@@ -283,7 +283,7 @@ def test_all_keys_that_are_wrong_are_told_at_once_in_the_order_of_the_file() -> 
     ]
 
 
-def test_where_all_keys_are_right_all_that_does_not_fit_together_is_told() -> None:
+def test_where_all_keys_are_right_all_that_does_not_fit_together_is_reported() -> None:
     assert places_of(
         """
         title: x
@@ -324,7 +324,7 @@ def test_a_step_before_the_last_one_does_not_get_all() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "title"])
-def test_what_is_no_scenario_at_all_is_told(text: str) -> None:
+def test_what_is_no_scenario_at_all_is_reported(text: str) -> None:
     (told,) = problems(text)
 
     assert "expected a scenario" in told

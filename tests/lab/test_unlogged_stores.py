@@ -83,7 +83,7 @@ def broken(verdict: Verdict) -> set[str]:
 
 
 @pytest.mark.parametrize("read", [False, True], ids=["by a receipt", "by a subscriber"])
-def test_a_message_that_a_kill_left_untold_is_known_of_others(read: bool) -> None:
+def test_a_message_that_a_kill_left_unwritten_is_known_from_others(read: bool) -> None:
     verdict = check(a_world(read=read).run)
 
     assert broken(verdict) == set()
@@ -94,7 +94,7 @@ def test_a_message_that_a_kill_left_untold_is_known_of_others(read: bool) -> Non
 @pytest.mark.parametrize(
     "fault",
     [{"killed": False}, {"clean": True}],
-    ids=["of a proxy that lived", "of a proxy that ended by itself"],
+    ids=["of a proxy that lived", "of a proxy that ended without a kill"],
 )
 def test_a_missing_line_is_a_fault(fault: dict[str, bool], read: bool) -> None:
     assert "V3" in broken(check(a_world(read=read, **fault).run))
@@ -129,7 +129,7 @@ def test_a_line_of_the_proxy_is_believed_more_than_others() -> None:
 
 
 def replaced_in_place(code: str | None) -> SmallWorld:
-    """The proxy goes on as the same process after its third message, of which it wrote nothing."""
+    """The proxy continues as the same process after a third message, of which it wrote nothing."""
     world = SmallWorld()
     world.start_client("p", "publisher")
     for offset in range(PUTS):
@@ -149,7 +149,7 @@ def test_a_proxy_that_has_lost_its_term_need_not_have_written_of_its_last_commit
     assert not broken(check(world.run))
 
 
-def test_a_proxy_that_goes_on_must_have_written_of_every_commit() -> None:
+def test_a_proxy_that_continues_must_have_written_of_every_commit() -> None:
     world = replaced_in_place(None)
 
     assert broken(check(world.run)) == {"V3"}

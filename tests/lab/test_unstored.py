@@ -35,7 +35,7 @@ def hand_over(world: SmallWorld, *messages: Seen) -> None:
 
 @pytest.fixture
 def world() -> SmallWorld:
-    """Of three messages at QoS 0 one is lost; a stored one comes between them."""
+    """One of three messages at QoS 0 is lost; a stored one comes between them."""
     world = SmallWorld()
     world.start_client("p", "publisher")
     world.start_client("s", "subscriber")
@@ -58,7 +58,7 @@ def test_a_message_that_is_lost_breaks_no_rule(world: SmallWorld) -> None:
 
 
 def test_what_a_process_was_pushed_when_another_had_its_id_does_not_count() -> None:
-    """It cannot know of that before it asks; what it is told then is that it is over."""
+    """It cannot know of that before it asks; the answer then says that it has ended."""
     world = SmallWorld()
     world.start_client("p", "publisher")
     older = world.start_client("s", "subscriber").pid

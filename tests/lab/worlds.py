@@ -6,7 +6,7 @@ from .small_world import SmallWorld
 
 
 def a_world_with_a_subscriber(count: int, **client: bool) -> SmallWorld:
-    """One who subscribes, and then so many messages.
+    """A world where one client subscribes, and a number of messages follow.
 
     Args:
         client: of `start_client`.
@@ -65,7 +65,7 @@ def begin_with_a_loss(
 
 
 def a_world_with_an_output() -> SmallWorld:
-    """One who reads, and five messages; the first of them is in its output."""
+    """A world with a subscriber and five messages, the first of which is in its output."""
     world = a_world_with_a_subscriber(5, output=True)
     world.get("s1", "t")
     return world
