@@ -44,7 +44,7 @@ class CancelledAt(Generic[T]):
 
 
 async def cancelled_at(coroutine: Coroutine[Any, Any, T], n: int) -> tuple[bool, T | None]:
-    """Whether it was cancelled, at its n-th await, and else its result."""
+    """Whether it was cancelled at its n-th await; if not, its result."""
     cancelled = CancelledAt(coroutine, n)
     result = await cancelled
     return cancelled.was_cancelled, result

@@ -63,7 +63,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Measure, if asked to and where the system tells; let workers share the compiling."""
+    """Measure, if asked to and where the system can; have workers share the compiling."""
     if (shown := config.getoption("costs")) and sys.platform == "linux":
         config.pluginmanager.register(Costs(shown))
     if worker := getattr(config, "workerinput", None):

@@ -1,4 +1,4 @@
-"""What the test files cost: CPU with that of all processes that the tests started, and waiting.
+"""What the test files cost: waiting, and CPU, with that of all processes that the tests started.
 
 The gate prints the dearest (`scripts/check`); any other run does with `--costs 10`.
 """

@@ -64,7 +64,7 @@ SECOND_NS = 1_000_000_000
 NOW_NS = 1_700_000_000 * SECOND_NS  # any wall clock will do
 
 
-# Requests, each with sensible facts; a test names only those it speaks of.
+# Requests with sensible defaults; a test names only the fields that it is about.
 
 
 def a_body(*payloads: bytes) -> bytes:
@@ -351,7 +351,7 @@ def a_setup(
     boot: str = "boot-1",
     settings: BrokerSettings = BrokerSettings(),  # noqa: B008  (frozen)
 ) -> Setup:
-    """What a start of a proxy has besides its stored state."""
+    """The settings of a start of a proxy, besides its stored state."""
     return Setup(boot=boot, reader=reader or MemoryLog(), settings=settings)
 
 
@@ -628,7 +628,7 @@ def shown(reply: AnyReply) -> list[tuple[int, int]]:
 
 
 def sub_ack(reply: AnyReply) -> SubAck:
-    """The answer, which has to be a SUB_ACK."""
+    """The answer, which must be a SUB_ACK."""
     assert isinstance(reply, SubAck), reply
     return reply
 
@@ -745,7 +745,7 @@ class FakeTransport:
 class Link:
     """The way to a proxy of the tests. Loses, by a script, requests (`>`) and answers (`<`).
 
-    `Link(proxy, "..<")` lets two exchanges pass and loses the third answer; after the script
+    `Link(proxy, "..<")` passes two exchanges and loses the third answer; after the script
     nothing is lost. What the proxy answers is kept in `answers`.
     """
 

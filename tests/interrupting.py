@@ -16,9 +16,9 @@ OURS = tuple(f"{ROOT}/{room}/" for room in ("common", "publisher", "subscriber")
 
 
 class Interrupted(Exception):
-    """What a signal handler raises: no error of ours.
+    """What a signal handler raises: not a PubSubError.
 
-    An `Exception`, as `TimeoutError` is, so that a handler of ours that takes any is found too.
+    An `Exception`, as `TimeoutError` is, so that an `except` in our code that catches it shows.
     """
 
 
@@ -37,7 +37,7 @@ class Interrupter:
         error: Callable[[], BaseException] = Interrupted,
         files: tuple[str, ...] = (),
     ) -> None:
-        """Raise at these numbers, in ascending order; the count goes on after each.
+        """Raise at these numbers, in ascending order; the count continues after each.
 
         Args:
             files: whose lines count, by the end of their path; by default all of our clients.

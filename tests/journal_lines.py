@@ -19,7 +19,7 @@ class JournalLines:
     def __init__(self, process: str) -> None:
         self.process = process
         self.pid = 1
-        self.space = 1000  # so many more lines can be written
+        self.space = 1000  # this many more lines can be written
         self.written: list[Told] = []
 
     def now_ns(self) -> int:
@@ -42,7 +42,7 @@ class JournalLines:
         self.space = 0
 
     def of(self, op: str) -> list[Told]:
-        """What one operation wrote, without what every line about a topic has."""
+        """The lines of one operation, without the fields that every line about a topic has."""
         common = {*stamp(self.process, 0), "op", "topic"}
         return [
             {name: fact for name, fact in line.items() if name not in common}
@@ -52,5 +52,5 @@ class JournalLines:
 
 
 def stamp(process: str, at_ns: int) -> Told:
-    """What every line has."""
+    """The fields that every line has."""
     return {"at_ns": at_ns, "process": process, "pid": 1}

@@ -16,7 +16,7 @@ needs_postgresql = pytest.mark.skipif(
 
 @cache
 def shared_server() -> PostgresServer:
-    """One for all tests of this process that do not kill it."""
+    """A server for all tests of this process that do not kill it."""
     server = PostgresServer("full_page_writes=off", "wal_level=minimal", "max_wal_senders=0")
     atexit.register(server.close)
     return server

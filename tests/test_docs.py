@@ -54,7 +54,7 @@ Row = dict[str, str]
 
 
 def sections(text: str, marks: str) -> dict[str, str]:
-    """What stands below each heading of one level, up to the next of this level or above."""
+    """The text below each heading of one level, up to the next of this level or above."""
     found = re.split(rf"(?m)^(?=#{{1,{len(marks)}}} )", text)
     below = (part.split("\n", 1) for part in found if part.startswith(f"{marks} "))
     return {heading.removeprefix(f"{marks} ").strip(): rest for heading, rest in below}

@@ -127,7 +127,7 @@ class TestAReader:
             ({"state": "expired"}, 0.0, "expired", "holds nothing"),
         ],
     )
-    def test_that_is_slow_is_told_why(
+    def test_that_is_slow_shows_why(
         self, facts: dict[str, Any], rate: float | None, kind: str, words: str
     ) -> None:
         one = a_subscription(**({"cursor": 7, "lag_messages": 100, "lag_s": 9.0} | facts))
@@ -171,7 +171,7 @@ class TestAGroup:
             ({"held": 1, "held_by": 1, "waiting": 3, "redelivering": 2}, "stuck"),
         ],
     )
-    def test_that_is_slow_is_told_why(self, facts: dict[str, Any], kind: str) -> None:
+    def test_that_is_slow_shows_why(self, facts: dict[str, Any], kind: str) -> None:
         group = a_group(**facts)
 
         reason = reason_of_group(group, 0.0, 0.0, group.held + group.waiting)

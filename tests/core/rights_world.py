@@ -78,7 +78,7 @@ class GovernedProxy(MemoryProxy):
         return self.answer(over)
 
     def answer(self, over: str = "asker") -> Reply | None:
-        """Make all durable; give the answer that has come."""
+        """Make all durable; return the answer that has come."""
         self._carry_out()
         self.commit()
         self.frames_of_answer = frames = self._answers.pop(over, [])

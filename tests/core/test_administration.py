@@ -1,4 +1,4 @@
-"""What operators do: looked at first, done once, durable, and told to those concerned (R28)."""
+"""What operators do: previewed first, done once, durable, and reported to those concerned (R28)."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def a_proxy(messages: int = 4) -> MemoryProxy:
 
 
 def done(proxy: MemoryProxy, do: AnyAction) -> AdminAck:
-    """Do an action under the next number; it has to be done."""
+    """Do an action under the next number; it must succeed."""
     number = proxy.state.administration.last_number + 1
     reply = proxy.ask(an_action(do, number=number, nonce=b"nonce%03d" % number))
     assert isinstance(reply, AdminAck), reply
@@ -225,7 +225,7 @@ class TestToForgetAClient:
     def test_keeps_the_numbers_of_a_publisher_as_long_as_one_of_its_messages_is_stored(
         self,
     ) -> None:
-        """Else its first number would be free, and stored a second time."""
+        """Otherwise its first number would be free, and stored a second time."""
         proxy = a_proxy()
         forget = ForgetClient(role="publisher", of="p")
         refused = proxy.ask(an_action(forget))
@@ -282,7 +282,7 @@ class TestToTruncate:
 
 
 class TestToDeleteATopic:
-    def test_removes_its_messages_ends_its_subscriptions_and_lists_it_no_more(self) -> None:
+    def test_removes_its_messages_ends_its_subscriptions_and_no_longer_lists_it(self) -> None:
         proxy = a_proxy()
 
         effect = done(proxy, DeleteTopic(topic="t")).effect
@@ -297,7 +297,7 @@ class TestToDeleteATopic:
         assert again.already
 
     def test_leaves_the_numbers_of_its_publishers_also_across_a_restart(self) -> None:
-        """Else a put that is in doubt would be stored a second time in the next log of the name."""
+        """Otherwise a put in doubt would be stored a second time in the next log of the name."""
         proxy = a_proxy()
         done(proxy, DeleteTopic(topic="t"))
         proxy = proxy.restarted()
@@ -306,7 +306,7 @@ class TestToDeleteATopic:
         assert isinstance(proxy.ask(STATUS), StatusReport)
         assert proxy.state.deleted_topics == {"t"}  # a repeat makes nothing again
 
-    def test_the_next_put_makes_it_again_and_its_offsets_go_on(self) -> None:
+    def test_the_next_put_makes_it_again_and_its_offsets_continue(self) -> None:
         proxy = a_proxy()
         log = proxy.state.topics["t"].log
         done(proxy, DeleteTopic(topic="t"))
@@ -321,7 +321,7 @@ class TestToDeleteATopic:
             ("t", log, 4, 5)
         ]
 
-    def test_one_that_comes_back_is_told_what_an_operator_removed(self) -> None:
+    def test_one_that_comes_back_learns_what_an_operator_removed(self) -> None:
         house = House(messages=2)
         house.admin.delete_topic("t")
 
@@ -531,7 +531,7 @@ class TestASubscriber:
         (after,) = house.subscriber.get(glob("sensor/*"))
         assert (after.offset, after.payload) == (1, b"after")
 
-    def test_with_a_pattern_is_told_what_was_deleted_before_it_had_it(self) -> None:
+    def test_with_a_pattern_learns_what_was_deleted_before_it_had_it(self) -> None:
         house = House(messages=0)
         house.subscriber.subscribe(match=glob("sensor/*"))
         house.publisher.put("sensor/1", b"0")
@@ -545,7 +545,7 @@ class TestASubscriber:
 
         assert payloads(house.subscriber.get(glob("sensor/*"))) == [b"2"]
 
-    def test_with_a_pattern_is_told_of_a_topic_that_was_deleted_before_it_heard_of_it(self) -> None:
+    def test_with_a_pattern_learns_of_a_topic_that_was_deleted_before_it_heard_of_it(self) -> None:
         house = House(messages=0)
         house.subscriber.subscribe(match=glob("sensor/*"))
         house.publisher.put_many("sensor/1", [b"0", b"1"])
@@ -570,7 +570,7 @@ class TestASubscriber:
 
         assert payloads(house.subscriber.get(glob("sensor/*"))) == [b"after"]
 
-    def test_that_is_moved_back_gets_all_again_marked_and_then_goes_on(self) -> None:
+    def test_that_is_moved_back_gets_all_again_marked_and_then_continues(self) -> None:
         house = House(messages=2)
         house.get()
         house.subscriber.acknowledge("t")
@@ -595,7 +595,7 @@ class TestASubscriber:
 
         assert [(m.payload, m.redelivered) for m in house.get()] == [(b"m0", True), (b"m1", True)]
 
-    def test_is_told_what_was_skipped_and_that_an_operator_did_it(self) -> None:
+    def test_learns_what_was_skipped_and_that_an_operator_did_it(self) -> None:
         house = House(messages=2)
         house.admin.skip("t", "s")
 
@@ -605,7 +605,7 @@ class TestASubscriber:
         assert (lost.value.first, lost.value.end, lost.value.by_operator) == (0, 1, True)
         assert payloads(house.get()) == [b"m1"]
 
-    def test_that_rejects_what_an_operator_has_skipped_is_told_that_it_was_too_late(self) -> None:
+    def test_that_rejects_what_an_operator_has_skipped_learns_that_it_was_too_late(self) -> None:
         house = House(messages=2)
         (message, _) = house.get()
         house.admin.skip("t", "s")
@@ -616,7 +616,7 @@ class TestASubscriber:
             house.get()
         assert payloads(house.get()) == [b"m1"]
 
-    def test_whose_subscription_was_ended_goes_on_at_its_own_place(self) -> None:
+    def test_whose_subscription_was_ended_continues_at_its_own_place(self) -> None:
         house = House(messages=2)
         house.get(1)
         house.admin.end_subscription("t", "s")
@@ -656,7 +656,7 @@ class TestASubscriber:
 
         assert payloads(house.get()) == [b"m2"]
 
-    def test_that_was_forgotten_goes_on_at_its_own_place(self) -> None:
+    def test_that_was_forgotten_continues_at_its_own_place(self) -> None:
         house = House(messages=2)
         house.get(1)
         house.admin.forget_client("s")
@@ -713,7 +713,7 @@ class TestTheLibrary:
         house.publisher.resume()
         assert payloads(house.get()) == [b"x"]
 
-    def test_ends_a_group_which_holds_nothing_any_more_and_is_one_no_more_for_its_members(
+    def test_ends_a_group_which_then_holds_nothing_and_is_gone_for_its_members(
         self,
     ) -> None:
         house = House()

@@ -288,7 +288,7 @@ class House:
 
     @cached_property
     def stream(self) -> Stream:
-        """One that stores nothing; its thread ends with the process."""
+        """A stream that stores nothing; its thread ends with the process."""
         return Stream(lambda topic, batch: self.receipt, linger_s=0)
 
     def looks(self) -> object:
@@ -319,7 +319,7 @@ def on_admin(name: str) -> Callable[[House], Any]:
 TOPIC_OF_S = {"topic": "t", "subscriber": "s"}
 SILENT = FakeTransport(lambda frames: None)
 # Every call that takes something, with arguments that are right. Those that are made from the
-# house are values of ours, which every odd value is refused for.
+# house are our own values, for which every odd value is refused.
 RIGHT: dict[str, tuple[Callable[[House], Any], dict[str, Any]]] = {
     "Publisher": (
         lambda _: Publisher,
@@ -411,7 +411,7 @@ GIVEN = (
 def calls_of(kind: type) -> Iterator[tuple[str, Any]]:
     """Its constructor and its public methods.
 
-    What a value of ours computes is for ourselves, but for what a message is read as.
+    What our values compute is for ourselves, except how a message is read.
     """
     if kind.__name__ not in GIVEN:
         yield kind.__name__, kind
@@ -434,7 +434,7 @@ def hints_of(call: Any) -> Mapping[str, Any]:
 
 
 def classes_in(hint: Any) -> Iterator[type]:
-    """The classes of ours that an annotation speaks of."""
+    """Our classes that an annotation names."""
     if isinstance(hint, type) and hint.__module__.startswith("reliable_pubsub."):
         yield hint
     for part in typing.get_args(hint):

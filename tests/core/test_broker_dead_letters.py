@@ -47,7 +47,7 @@ def a_dead(cursor: int, *, topic: str = "t", epoch: int = 1, boot: str = "boot-1
 
 
 def with_messages(count: int = 3, *, settings: BrokerSettings = BrokerSettings()) -> MemoryProxy:  # noqa: B008
-    """A proxy with a subscriber at offset 0, and so many messages."""
+    """A proxy with a subscriber at offset 0, and a number of messages."""
     proxy = a_broker(settings=settings)
     proxy.ask(a_sub(cursor=0))
     for sequence in range(1, count + 1):
@@ -99,7 +99,7 @@ class TestADead:
 
         assert cursor(proxy) == 3
 
-    def test_lets_the_next_get_go_on_after_it(self) -> None:
+    def test_lets_the_next_get_continue_after_it(self) -> None:
         proxy = with_messages()
         proxy.ask(a_dead(0), LETTER)
 

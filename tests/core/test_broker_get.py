@@ -40,7 +40,7 @@ from tests.fakes import (
 
 
 def with_batches(*counts: int, settings: BrokerSettings = BrokerSettings()) -> MemoryProxy:  # noqa: B008
-    """A proxy with a subscriber at offset 0 and batches of so many messages."""
+    """A proxy with a subscriber at offset 0 and batches of this many messages."""
     proxy = a_broker(settings=settings)
     proxy.ask(a_sub(cursor=0))
     sequence = 1
@@ -224,7 +224,7 @@ class TestWhatAGetShows:
 
     def test_has_an_offset_for_each_message_and_a_growing_time_for_each_batch(self) -> None:
         """Row 2.3: the one before a message is the one at the offset below, from any publisher."""
-        proxy = a_broker(publishers=("p", "q"))  # the clock of the tests does not move by itself
+        proxy = a_broker(publishers=("p", "q"))  # the clock of the tests moves only when it is set
         for client, sequence, count in (("p", 1, 2), ("q", 1, 1), ("p", 3, 3), ("q", 2, 1)):
             proxy.put(sequence, count=count, client=client)
             proxy.now_ns -= SECOND_NS  # it even goes back
@@ -357,7 +357,7 @@ class TestHistory:
 
 
 class TestAPlaceOfAReader:
-    """R14: who keeps a place elsewhere is told when it is not one of this log."""
+    """R14: a client that keeps its place elsewhere learns when it is not one of this log."""
 
     def test_that_is_of_this_log_is_read_from(self) -> None:
         proxy = with_batches(2, 1)
@@ -390,7 +390,7 @@ class TestAPlaceOfAReader:
         assert isinstance(reply, LogChanged)
 
 
-def test_a_get_shows_nothing_that_the_loop_was_not_yet_told_to_be_durable() -> None:
+def test_a_get_shows_nothing_that_the_loop_does_not_yet_know_to_be_durable() -> None:
     """The store was ahead of the loop; the next cursor was then beyond the end."""
     proxy = a_broker()
     proxy.ask(a_sub(cursor=0))

@@ -1,4 +1,4 @@
-"""Sessions and leases: what silence changes, what it does not, and who is told (rule R17)."""
+"""Sessions and leases: what silence changes, what it does not, and who gets a report (rule R17)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class TestASilentSubscriber:
 
         assert (status(proxy).state, status(proxy).terms) == (state, LEASE)
 
-    def test_without_a_lease_is_borne_for_ever(self) -> None:
+    def test_without_a_lease_is_borne_forever(self) -> None:
         proxy = subscribed(Terms())
 
         proxy.tick(now_s=1e9)
@@ -79,7 +79,7 @@ class TestASilentSubscriber:
         assert status(proxy).state == "active"
 
     def test_that_an_operator_revives_was_heard_by_what_it_has_asked_without_a_lease(self) -> None:
-        """Found by the simulation: the lease ended again at the next tick."""
+        """Its lease must not end again at the next tick."""
         proxy = subscribed(LEASE)
         proxy.tick(now_s=21)
         assert status(proxy).state == "expired"
@@ -126,7 +126,7 @@ class TestASilentSubscriber:
 
 class TestAnExpiredPersistentSession:
     def test_that_is_unsubscribed_is_no_longer_shown(self) -> None:
-        """As after a restart: it has ended, however it came to that."""
+        """As after a restart: it has ended, for whatever reason."""
         proxy = self.expired()
 
         proxy.ask(an_unsub(2))
@@ -154,7 +154,7 @@ class TestAnExpiredPersistentSession:
 
         assert proxy.state.topics["t"].start == 0
 
-    def test_is_told_what_is_gone_when_it_returns(self) -> None:
+    def test_learns_what_is_gone_when_it_returns(self) -> None:
         proxy = self.expired()
         proxy.tick(now_s=22)
 
@@ -166,7 +166,7 @@ class TestAnExpiredPersistentSession:
         assert isinstance(lost, Lost)
         assert (lost.first, lost.end) == (0, 1)
 
-    def test_goes_on_without_a_loss_where_nothing_was_removed(self) -> None:
+    def test_continues_without_a_loss_where_nothing_was_removed(self) -> None:
         proxy = self.expired(BrokerSettings())
 
         proxy.ask(a_sub(2, log=LOG, cursor=0, terms=LEASE))
@@ -262,7 +262,7 @@ class TestABye:
 
 class TestARepeatedSub:
     def test_that_comes_late_does_not_move_an_expired_session(self) -> None:
-        """Found by simulation: it began a second time at a `now` that had moved on."""
+        """It must not begin a second time, at a `now` that has moved on."""
         proxy = subscribed(LEASE)
         late = a_sub(2, start=Start("now"), terms=LEASE)
         begun = sub_ack(proxy.ask(late))
@@ -283,8 +283,8 @@ class TestARepeatedSub:
 
         assert isinstance(proxy.ask(a_sub(terms=CLEAN)), NotSub)
 
-    def test_that_goes_on_with_a_clean_session_is_told_that_it_has_ended(self) -> None:
-        """Found by simulation: its subscriber would go on as if nothing had been."""
+    def test_that_continues_with_a_clean_session_learns_that_it_has_ended(self) -> None:
+        """Otherwise its subscriber would continue, and not know what it has missed."""
         proxy = subscribed(CLEAN)
         proxy.tick(now_s=21)
 
@@ -292,7 +292,7 @@ class TestARepeatedSub:
 
 
 def test_a_hello_of_another_process_keeps_no_lease() -> None:
-    """Found by simulation: it may have the current epoch, and was never granted it."""
+    """Such a HELLO may carry the current epoch, which was never granted to its process."""
     proxy = subscribed(LEASE)
     proxy.tick(now_s=19)
 

@@ -68,7 +68,7 @@ def a_small_proxy(*, bound: int, on_bound: OnBound = "reject", subscribers: int 
 
 
 def put_big(proxy: MemoryProxy, sequence: int, size: int) -> object:
-    """Put one message of `size` bytes; give the answer."""
+    """Put one message of `size` bytes; return the answer."""
     body = a_body(b"x" * size)
     return proxy.ask(a_put(sequence, body=body), body)
 
@@ -123,7 +123,7 @@ class TestTheNextBatch:
 
 
 class TestANumber:
-    """H28, row 3.5: 64 bits, counted for ever; nothing comes round."""
+    """H28, row 3.5: 64 bits, counted forever; nothing comes round."""
 
     @pytest.mark.parametrize("bits", [8, 16, 32, 48])
     def test_is_not_taken_for_the_one_that_it_would_be_in_fewer_bits(self, bits: int) -> None:
@@ -240,7 +240,7 @@ class TestARepeat:
         assert isinstance(decided.reply, Duplicate)
 
     def test_is_recognised_before_a_gap_is_looked_for(self) -> None:
-        """A lost answer would else loop for ever: 1 is stored, 1 comes again, 2 is expected."""
+        """Otherwise a lost answer would loop forever: 1 is stored, 1 comes again, 2 is expected."""
         proxy = a_broker()
         proxy.put(1, count=5)
         proxy.put(6, count=5)
@@ -331,7 +331,7 @@ class TestAGap:
 
 
 class TestTheFence:
-    def test_an_unknown_publisher_is_told_to_say_hello(self) -> None:
+    def test_an_unknown_publisher_is_asked_to_say_hello(self) -> None:
         answer = MemoryProxy().put(1)
 
         assert isinstance(answer, Fenced)
@@ -356,7 +356,7 @@ class TestTheFence:
 
 
 class TestTheBoundOfATopicWhoseSlowestExpire:
-    """R17: who holds too much back is given up, seen in status, and told when it returns."""
+    """R17: one that holds too much back is given up; status shows it, and a report on return."""
 
     def full(self) -> MemoryProxy:
         """Two subscribers: s has read nothing, s2 all but the last message."""
@@ -397,7 +397,7 @@ class TestTheBoundOfATopicWhoseSlowestExpire:
 
 class TestTheBoundOfATopic:
     def test_refuses_the_put_that_would_pass_it(self) -> None:
-        """H17: nothing unread is dropped; the publisher is told FULL and asks again."""
+        """H17: nothing unread is dropped; the publisher gets FULL and asks again."""
         proxy = a_small_proxy(bound=100 * KIB)
         put_big(proxy, 1, 60 * KIB)
 

@@ -130,7 +130,7 @@ class TestASubscription:
 class TestWhatWasShown:
     """A process that remembers nothing marks what an earlier one of its id may have had."""
 
-    def test_is_told_to_the_next_process(self) -> None:
+    def test_is_reported_to_the_next_process(self) -> None:
         proxy = a_broker()
         proxy.ask(a_sub())
         for sequence in (1, 2, 3):
@@ -153,7 +153,7 @@ class TestWhatWasShown:
         assert (again.cursor, again.shown) == (1, 3)
 
     def test_is_nothing_more_once_it_was_acknowledged(self) -> None:
-        """Who says that all is done has nothing in hand; what was sent ahead comes unmarked."""
+        """A client that says all is done has nothing in hand; what was sent ahead is unmarked."""
         proxy = a_broker()
         proxy.ask(a_sub())
         for sequence in (1, 2, 3):
@@ -175,7 +175,7 @@ class TestWhatWasShown:
         assert sub_ack(proxy.ask(a_sub(2))).shown == 3
 
     def test_outlives_the_subscription(self) -> None:
-        """So that what is read again is marked, also by a client that remembers nothing."""
+        """Then what is read again is marked, also for a client without a state."""
         proxy = a_broker()
         proxy.ask(a_sub())
         for sequence in (1, 2, 3):

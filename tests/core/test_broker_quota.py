@@ -14,7 +14,7 @@ BOUND = 3
 
 
 def a_proxy(on_bound: OnBound, *, waiting: int) -> MemoryProxy:
-    """A proxy with a subscriber for which so many messages wait, and one that has read them."""
+    """A proxy with a subscriber for which a number of messages wait, and one that has read them."""
     retention = Retention(waiting_messages_max=BOUND, on_bound=on_bound)
     proxy = a_broker(settings=BrokerSettings(retention=retention))
     proxy.ask(a_hello("subscriber", "reader"))
@@ -43,7 +43,7 @@ class TestBelowAndAtTheBound:
 
 
 class TestOneAboveTheBound:
-    def test_the_publisher_is_refused_and_told_for_whom(self) -> None:
+    def test_the_publisher_is_refused_and_learns_for_whom(self) -> None:
         proxy = a_proxy("reject", waiting=BOUND)
 
         answer = proxy.put(BOUND + 1)
@@ -67,7 +67,7 @@ class TestOneAboveTheBound:
 
         assert isinstance(proxy.put(BOUND + 1), PutAck)
 
-    def test_that_subscriber_loses_the_oldest_and_is_told(self) -> None:
+    def test_that_subscriber_loses_the_oldest_and_gets_a_report(self) -> None:
         proxy = a_proxy("lose_oldest", waiting=BOUND)
         proxy.put(BOUND + 1)
 
@@ -98,7 +98,7 @@ class TestOneAboveTheBound:
         assert isinstance(proxy.put(BOUND + 1), PutAck)
         assert expired(proxy) == ["s"]
 
-    def test_one_that_has_expired_may_return_and_go_on(self) -> None:
+    def test_one_that_has_expired_may_return_and_continue(self) -> None:
         proxy = a_proxy("expire", waiting=BOUND)
         proxy.put(BOUND + 1)
         assert isinstance(proxy.ask(a_get(0)), Stale)

@@ -132,7 +132,7 @@ class TestASubscriptionBegins:
 
         assert (reply.cursor, reply.log) == (0, LOG)
 
-    def test_with_the_history_and_goes_on_with_what_is_put_then_without_a_seam(self) -> None:
+    def test_with_the_history_and_continues_with_what_is_put_then_without_a_seam(self) -> None:
         proxy = with_history()
         subscribed(proxy, Start("newest", 2))
         proxy.put(11)
@@ -160,8 +160,8 @@ class TestTheLastReceived:
 
         assert (reply.cursor, reply.generation, reply.already) == (5, 1, True)
 
-    def test_that_retention_has_removed_is_told_by_the_first_get(self) -> None:
-        """Never silent: what was to be delivered and is gone is LOST, not skipped."""
+    def test_that_retention_has_removed_is_reported_by_the_first_get(self) -> None:
+        """Never silent: what should have been delivered and is gone is LOST, not skipped."""
         proxy = with_history()
         subscribed(proxy, Start("offset", 2), 1)
         proxy.ask(an_unsub(2))
@@ -205,7 +205,7 @@ class TestAPlaceThatCannotBe:
         assert (reply.start, reply.end) == (0, 10)
         assert not proxy.state.topics["t"].subscriptions
 
-    def test_because_it_speaks_of_another_log_is_told(self) -> None:
+    def test_because_it_speaks_of_another_log_is_reported(self) -> None:
         """A position that was read from a proxy that has been replaced since."""
         reply = with_history().ask(a_sub(log="another.1", start=Start("offset", 3)))
 
@@ -262,7 +262,7 @@ class TestAReading:
 
 
 def test_the_moment_of_the_newest_message_is_truncated_when_nothing_is_left() -> None:
-    """Found by simulation: that message was taken then, and is gone."""
+    """A message was taken at that moment, and retention has removed it."""
     proxy = with_history(start=MESSAGES)
 
     assert isinstance(subscribed(proxy, Start("time", taken_ns(9))), Truncated)

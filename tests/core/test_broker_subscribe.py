@@ -39,7 +39,7 @@ from tests.fakes import (
 
 
 def with_messages(count: int) -> MemoryProxy:
-    """A proxy whose topic holds so many messages, each a batch of its own."""
+    """A proxy whose topic holds a number of messages, each a batch of its own."""
     proxy = a_broker()
     for sequence in range(1, count + 1):
         proxy.put(sequence)
@@ -236,7 +236,7 @@ class TestTheEnd:
 
 
 class TestAResumedSubscription:
-    def test_goes_on_where_the_proxy_knows_it(self) -> None:
+    def test_continues_where_the_proxy_knows_it(self) -> None:
         proxy = with_messages(3)
         proxy.ask(a_sub(1, cursor=0))
         proxy.ask(an_ack(2))
@@ -245,7 +245,7 @@ class TestAResumedSubscription:
 
         assert (reply.cursor, reply.generation, reply.already) == (2, 1, True)
 
-    def test_goes_on_at_the_position_of_the_subscriber_if_that_is_further(self) -> None:
+    def test_continues_at_the_position_of_the_subscriber_if_that_is_further(self) -> None:
         """R13: the cursor of a GET may be lost in a crash; the subscriber's own makes up for it."""
         proxy = with_messages(3)
         proxy.ask(a_sub(1, cursor=0))
@@ -254,7 +254,7 @@ class TestAResumedSubscription:
 
         assert (reply.cursor, reply.generation) == (2, 1)
 
-    def test_is_told_the_position_of_the_proxy_if_its_own_is_older(self) -> None:
+    def test_gets_the_position_of_the_proxy_if_its_own_is_older(self) -> None:
         proxy = with_messages(3)
         proxy.ask(a_sub(1, cursor=0))
         proxy.ask(an_ack(3))
@@ -285,7 +285,7 @@ class TestAResumedSubscription:
 
 
 class TestAnotherLog:
-    def test_is_told_by_its_id(self) -> None:
+    def test_is_recognised_by_its_id(self) -> None:
         """H13: an empty data directory is not taken for the one that was there before."""
         proxy = with_messages(3)
 
@@ -295,7 +295,7 @@ class TestAnotherLog:
         assert (reply.log, reply.start, reply.end) == (LOG, 0, 3)
         assert proxy.state.topics["t"].subscriptions == {}
 
-    def test_is_told_by_a_position_after_its_end(self) -> None:
+    def test_is_recognised_by_a_position_after_its_end(self) -> None:
         """H13: a proxy that was set back to an older copy is found out."""
         proxy = with_messages(3)
 
@@ -304,11 +304,11 @@ class TestAnotherLog:
         assert isinstance(reply, LogChanged)
         assert "beyond its end 3" in reply.text
 
-    def test_is_told_where_the_topic_does_not_exist(self) -> None:
+    def test_is_reported_where_the_topic_does_not_exist(self) -> None:
         assert isinstance(a_broker().ask(a_sub(log=LOG, cursor=1)), LogChanged)
         assert isinstance(a_broker().ask(a_sub(log="another.1", cursor=0)), LogChanged)
 
-    def test_is_told_by_the_witness_when_the_log_has_grown_again(self) -> None:
+    def test_is_recognised_by_the_witness_when_the_log_has_grown_again(self) -> None:
         """H13, R14: the end looks right again, but the message before the cursor is another."""
         proxy = a_broker()
         proxy.put(1)
@@ -323,7 +323,7 @@ class TestAnotherLog:
         assert isinstance(changed, LogChanged)
         assert isinstance(same, SubAck)
 
-    def test_is_told_to_a_get_and_an_ack_too(self) -> None:
+    def test_is_reported_to_a_get_and_an_ack_too(self) -> None:
         proxy = with_messages(1)
         proxy.ask(a_sub())
 

@@ -144,7 +144,7 @@ class TestWhatIsStaged:
         assert "task 0 is staged with another content" in reply.text
 
     def test_has_no_holes(self) -> None:
-        """After a restart of the proxy a task is told at its next batch, not at the end."""
+        """After a restart of the proxy a task learns of it at its next batch, not at the end."""
         proxy = a_broker()
 
         reply = proxy.ask(a_stage(1, 1), put_body(1))
@@ -198,7 +198,7 @@ class TestACommit:
         )
         assert held(proxy) == 0
 
-    def test_goes_on_with_the_numbers_that_puts_have_begun(self) -> None:
+    def test_continues_with_the_numbers_that_puts_have_begun(self) -> None:
         proxy = a_broker()
         proxy.put(1, count=3)
 
@@ -273,7 +273,7 @@ class TestACommit:
         assert isinstance(proxy.ask(an_abort(1)), Fenced)
         assert isinstance(proxy.ask(a_commit(1, epoch=2)), CommitAck)
 
-    def test_on_a_full_disk_is_refused_while_staging_goes_on(self) -> None:
+    def test_on_a_full_disk_is_refused_while_staging_continues(self) -> None:
         proxy = a_broker()
         proxy.engine.failed(as_stored(proxy.durable), "the disk is full", now_s=0.0)
 

@@ -45,7 +45,7 @@ def a_log_set_back_below_what_was_in_hand(disk: Disk) -> Link:
     return link
 
 
-def test_what_was_in_hand_and_is_gone_with_the_end_of_the_log_is_told() -> None:
+def test_what_was_in_hand_and_is_gone_with_the_end_of_the_log_is_reported() -> None:
     """The cursor fitted the older copy, and the message in hand never came again."""
     disk = Disk()
     link = a_log_set_back_below_what_was_in_hand(disk)

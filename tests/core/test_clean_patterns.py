@@ -57,7 +57,7 @@ class House:
         self.publisher.put_many(topic, payloads)
 
     def silence(self, seconds: float) -> None:
-        """No client says anything to the proxy for so long."""
+        """No client says anything to the proxy for this long."""
         self.proxy.tick(now_s=self.proxy.now_s + seconds)
 
     def got(self, pattern: Pattern = HEAT) -> list[bytes]:
@@ -183,7 +183,7 @@ class TestACleanPattern:
 
         assert house.got() == [b"4", b"5"]
 
-    def test_begins_where_it_is_told(self) -> None:
+    def test_begins_where_the_call_says(self) -> None:
         house = House()
         house.put(ONE, b"1")
 
@@ -259,7 +259,7 @@ class TestACleanPattern:
 
 
 def test_a_fetch_of_a_clean_pattern_without_topics_waits_for_half_of_its_lease() -> None:
-    """Else its lease could end while its sender waits, which says nothing meanwhile."""
+    """Otherwise its lease could end while its sender waits, which is silent meanwhile."""
     proxy = a_broker()
     proxy.ask(a_hello("subscriber", "s"))
     head: dict[str, Any] = {"client": "s", "epoch": 1, "match": HEAT}

@@ -108,7 +108,7 @@ class TestAPut:
         assert (in_doubt.first_sequence, receipt.first_sequence) == (1, 2)
         assert stored(link.proxy) == [a_body(b"a"), a_body(b"b")]
 
-    def test_that_is_refused_is_told_by_the_reason(self) -> None:
+    def test_that_is_refused_is_reported_with_the_reason(self) -> None:
         """H8: another content under a number that is used is never dropped in silence."""
         proxy = a_broker()
         publisher = a_publisher(Link(proxy))
@@ -131,7 +131,7 @@ class TestAPut:
 
         assert stored(link.proxy) == [a_body(b"a"), a_body(b"b")]
 
-    def test_goes_on_when_the_proxy_has_restarted(self) -> None:
+    def test_continues_when_the_proxy_has_restarted(self) -> None:
         link = Link(MemoryProxy())
         publisher = a_publisher(link)
         publisher.put("t", b"a")
@@ -259,7 +259,7 @@ class TestAGet:
         with pytest.raises(NotSubscribedError):
             a_subscriber(Link(a_broker())).get("t")
 
-    def test_reports_a_loss_once_and_goes_on_after_it(self) -> None:
+    def test_reports_a_loss_once_and_continues_after_it(self) -> None:
         """H17: the program hears of the offsets that are gone."""
         proxy = a_broker()
         subscriber = a_subscriber(Link(proxy))

@@ -55,7 +55,7 @@ def test_the_help_of_every_group_says_of_each_command_a_whole_sentence() -> None
 @pytest.mark.parametrize(
     ("words", "closest"), [(["publsher"], "publisher"), (["lab", "rum"], "run")]
 )
-def test_a_misspelt_command_is_told_the_closest_one(words: list[str], closest: str) -> None:
+def test_a_misspelt_command_is_refused_with_the_closest_one(words: list[str], closest: str) -> None:
     result = CliRunner().invoke(main, words)
 
     assert result.exit_code == 2
@@ -103,7 +103,7 @@ def test_the_shell_completes_jobs_without_their_extra_in_silence(
         ("relay", "--lease"),
     ],
 )
-def test_a_value_that_is_refused_is_told_with_the_option_that_was_given(
+def test_a_value_that_is_refused_is_reported_with_the_option_that_was_given(
     command: str, option: str
 ) -> None:
     told = CliRunner().invoke(main, [*command.split(), option, "x"])

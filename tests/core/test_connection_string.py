@@ -39,7 +39,7 @@ def test_the_settings_are_shown_without_the_password(as_json: bool) -> None:
     assert "cr@et" not in result.output
 
 
-def test_a_refused_value_is_told_without_the_password() -> None:
+def test_a_refused_value_is_reported_without_the_password() -> None:
     wrong = URL.replace("postgresql", "mysql")
 
     result = CliRunner().invoke(config_show.main, ["show"], env={"RELIABLE_PUBSUB_STORE": wrong})

@@ -54,7 +54,7 @@ def with_subscribers(terms: Terms, *, settings: BrokerSettings = BrokerSettings(
 
 
 def counted(proxy: MemoryProxy) -> list[str]:
-    """Whose silence is asked for from now on."""
+    """A list to which each client is added whose silence is looked up from now on."""
     asked: list[str] = []
     silent_s = proxy.state.leases.silent_s
 
@@ -204,7 +204,7 @@ class OneBatch(MemoryLog):
 
 
 def with_topics(count: int) -> MemoryProxy:
-    """So many topics, each with a message and a subscriber that has not read it."""
+    """A number of topics, each with a message and a subscriber that has not read it."""
     proxy = a_broker(log=OneBatch())
     for number in range(count):
         topic = f"t{number}" if number else "t"
@@ -215,7 +215,7 @@ def with_topics(count: int) -> MemoryProxy:
 
 
 def with_subscriptions(count: int, terms: Terms) -> MemoryProxy:
-    """One topic with a message, and so many subscribers that have not read it."""
+    """One topic with a message, and a number of subscribers that have not read it."""
     proxy = a_broker(log=OneBatch())
     proxy.decide(a_sub(terms=terms))
     for number in range(1, count):
@@ -226,7 +226,7 @@ def with_subscriptions(count: int, terms: Terms) -> MemoryProxy:
 
 
 def with_batches(count: int) -> MemoryProxy:
-    """One topic with so many batches, in as many segments, and a subscriber at its first."""
+    """One topic with a number of batches, in as many segments, and a subscriber at its first."""
     with patch.object(topic_log, "SEGMENT_BATCHES", 1):
         proxy = a_broker(log=OneBatch())
         proxy.decide(a_sub())

@@ -42,13 +42,13 @@ class House:
         self.publisher = Publisher("p", _world=a_world(self.link))
 
     def subscriber(self, *, retry: RetryPolicy = RetryPolicy()) -> Subscriber:  # noqa: B008
-        """A process of the subscriber; the next one goes on with its disk."""
+        """A process of the subscriber; the next one continues with its disk."""
         clock = FakeClock()
         transport = FakeTransport(self.link, clock)
         return Subscriber("s", _world=a_world(transport, clock, self.disk), retry=retry)
 
     def subscribed(self, *payloads: bytes, max_deliveries: int | None = None) -> Subscriber:
-        """One that is subscribed, and messages that were put after that."""
+        """A subscriber, and messages that were put after it subscribed."""
         subscriber = self.subscriber()
         subscriber.subscribe("t", max_deliveries=max_deliveries)
         self.publisher.put_many("t", payloads, headers=[{"kind": "note"}] * len(payloads))
@@ -114,7 +114,7 @@ class TestAMessageThatIsRejected:
             subscriber.reject(first, "too late")
 
     @pytest.mark.parametrize("reason", ["", "x" * 1001])
-    def test_needs_a_reason_that_can_be_told(self, reason: str) -> None:
+    def test_needs_a_reason_that_can_be_sent(self, reason: str) -> None:
         house = House()
         subscriber = house.subscribed(b"a")
         (message,) = subscriber.get("t")
@@ -211,7 +211,7 @@ class TestMaxDeliveries:
         assert done == ["a", "c"]
         assert texts(house.dead()) == ["poison"]
 
-    def test_that_is_not_given_lets_a_message_come_again_for_ever(self) -> None:
+    def test_that_is_not_given_lets_a_message_come_again_forever(self) -> None:
         house = House()
         house.subscribed(b"a").abandon()
 
@@ -258,7 +258,7 @@ def test_no_publisher_puts_to_a_topic_of_dead_letters() -> None:
         transaction.put("t.dead", b"a")
 
 
-def test_a_payload_that_does_not_fit_with_its_headers_is_left_out_and_told() -> None:
+def test_a_payload_that_does_not_fit_with_its_headers_is_left_out_and_reported() -> None:
     payload = bytes(PAYLOAD_BYTES_MAX)
     message = Message("t", 7, "p", 8, 0, payload)
 
@@ -396,7 +396,7 @@ class TestALetterThatIsRefused:
         subscriber.abandon()
         return house
 
-    def test_is_told_and_its_message_comes_again(self) -> None:
+    def test_is_reported_and_its_message_comes_again(self) -> None:
         subscriber = self.full_house(b"a", b"b").subscriber()
         first, _ = subscriber.get("t", max_messages=2)
 
@@ -408,7 +408,7 @@ class TestALetterThatIsRefused:
         again = subscriber.get("t", max_messages=2)
         assert [(m.payload, m.redelivered) for m in again] == [(b"a", True), (b"b", True)]
 
-    def test_lets_topic_and_subscriber_go_on(self) -> None:
+    def test_lets_topic_and_subscriber_continue(self) -> None:
         house = self.full_house(b"a", b"b")
         subscriber = house.subscriber()
         (first,) = subscriber.get("t")
@@ -433,7 +433,7 @@ class TestALetterThatIsRefused:
 
         assert message.redelivered
 
-    def test_in_doubt_and_then_refused_is_told_by_the_next_get(self) -> None:
+    def test_in_doubt_and_then_refused_is_reported_by_the_next_get(self) -> None:
         subscriber = self.full_house(b"a").subscriber(retry=ONCE)
         (first,) = subscriber.get("t")
         subscriber._opened.asker.transport._answer.script(">")  # type: ignore[attr-defined]
@@ -445,7 +445,7 @@ class TestALetterThatIsRefused:
 
         assert texts(subscriber.get("t")) == ["a"]
 
-    def test_of_a_message_that_came_too_often_is_told_each_time(self) -> None:
+    def test_of_a_message_that_came_too_often_is_reported_each_time(self) -> None:
         """The topic is not blocked: after each word the message is delivered once more."""
         house = self.full_house(b"poison", b"b", max_deliveries=1)
         house.subscriber().get("t")
@@ -472,7 +472,7 @@ class TestALetterThatIsRefused:
 
         assert texts(house.dead()) == ["a"]
 
-    def test_is_a_warning_for_a_step_file_which_goes_on(self) -> None:
+    def test_is_a_warning_for_a_step_file_which_continues(self) -> None:
         house = self.full_house(b"a", b"b", max_deliveries=1)
         house.subscriber().get("t")
         warnings: list[str] = []

@@ -1,4 +1,4 @@
-"""Waiting until subscribers have acknowledged: who counts, what is enough, and what is told."""
+"""Waiting until subscribers have acknowledged: who counts, what is enough, and what is reported."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class TestAPutThatWaits:
         with pytest.raises(NotDeliveredError, match="is stored"):
             publisher.put("t", b"a", wait="delivered")
 
-    def test_whose_message_a_set_back_proxy_has_lost_is_told(self) -> None:
+    def test_whose_message_a_set_back_proxy_has_lost_is_reported(self) -> None:
         link, clock = Link(with_subscribers("s")), FakeClock()
         publisher = Publisher("q", _world=a_world(link, clock))
         receipt = publisher.put("t", b"a")

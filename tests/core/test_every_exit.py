@@ -1,4 +1,4 @@
-"""A foreign exception leaves a call at any line, and the program goes on with its client (R25).
+"""A foreign exception leaves a call at any line, and the program continues with its client (R25).
 
 Each test runs one program once for every line of our clients that it executes, and once more with
 a second exception after the first. What is judged is what `kill -9` is judged by.
@@ -216,7 +216,7 @@ SUBSCRIBERS: dict[str, Program] = {
 
 @pytest.mark.parametrize("state", EACH_STATE)
 @pytest.mark.parametrize("program", SUBSCRIBERS)
-def test_a_subscriber_goes_on_after_an_exception(program: str, state: str) -> None:
+def test_a_subscriber_continues_after_an_exception(program: str, state: str) -> None:
     at_every_line(SUBSCRIBERS[program], STATES[state], step=STEP)
 
 
@@ -265,7 +265,7 @@ def settles_in_a_group(house: House, make: Callable[[], Interrupter]) -> None:
 
 
 @pytest.mark.parametrize("step", [7 * STEP, pytest.param(3 * STEP, marks=pytest.mark.long)])
-def test_a_member_of_a_group_goes_on_after_an_exception(step: int) -> None:
+def test_a_member_of_a_group_continues_after_an_exception(step: int) -> None:
     at_every_line(settles_in_a_group, MemoryState, step=step)
 
 
@@ -398,7 +398,7 @@ def streams(house: House, make: Callable[[], Interrupter]) -> None:
     assert publisher.put("t", b"after").offset == len(stored)
 
 
-def test_a_stream_goes_on_after_an_exception() -> None:
+def test_a_stream_continues_after_an_exception() -> None:
     at_every_line(streams, MemoryState, step=3)
 
 
@@ -411,5 +411,5 @@ PUBLISHERS: dict[str, Program] = {
 
 @pytest.mark.parametrize("state", EACH_STATE)
 @pytest.mark.parametrize("program", PUBLISHERS)
-def test_a_publisher_goes_on_after_an_exception(program: str, state: str) -> None:
+def test_a_publisher_continues_after_an_exception(program: str, state: str) -> None:
     at_every_line(PUBLISHERS[program], STATES[state], step=STEP)

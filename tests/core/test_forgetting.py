@@ -1,4 +1,4 @@
-"""What has ended and can have no effect is forgotten: no limit is used up for ever (rule R26)."""
+"""What has ended and can have no effect is forgotten: no limit is used up forever (rule R26)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def tick(proxy: MemoryProxy) -> None:
 
 
 def begun(proxy: MemoryProxy, client: str, role: Role = "subscriber") -> int:
-    """Say HELLO as a client does that knows nothing; give the epoch."""
+    """Say HELLO as a client does that knows nothing; return the epoch."""
     reply = proxy.ask(a_hello(role, client))
     if isinstance(reply, HelloAck):
         return 1
@@ -142,7 +142,7 @@ class TestASubscriptionThatIsForgotten:
         assert isinstance(proxy.ask(a_sub(2)), Stale)
         assert "s" not in proxy.state.topics["t"].subscriptions
 
-    def test_is_told_to_who_goes_on_with_it(self) -> None:
+    def test_is_reported_to_a_subscriber_that_continues_with_it(self) -> None:
         proxy = self.ended()
 
         assert isinstance(proxy.ask(a_get(1)), NotSub)
@@ -193,7 +193,7 @@ class TestAnId:
 
     @pytest.mark.parametrize("how", ["a put", "a transaction"])
     def test_is_remembered_by_its_numbers(self, how: str) -> None:
-        """A put of an older process would else be compared with those of a newer one."""
+        """Otherwise a put of an older process would be compared with those of a newer one."""
         proxy = a_forgetful_broker()
         proxy.ask(a_hello("publisher", "p", epoch=2))
         if how == "a put":
@@ -242,7 +242,7 @@ class TestAnIdThatIsForgotten:
         assert late.current_epoch == 7
         assert begun(proxy, "s") == 8
 
-    def test_is_told_that_it_is_not_known_and_not_that_another_has_taken_over(self) -> None:
+    def test_learns_that_it_is_not_known_and_not_that_another_has_taken_over(self) -> None:
         reply = self.forgotten().ask(a_get(0, epoch=7))
 
         assert isinstance(reply, Fenced)

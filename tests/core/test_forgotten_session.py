@@ -26,7 +26,7 @@ class RestartingLink(Link):
 
 
 class ForgettingLink(Link):
-    """The proxy loses everything after each answer of a sort, so many times."""
+    """The proxy loses everything after each answer of a sort, a number of times."""
 
     def __init__(self, kind: type[AnyReply], times: int) -> None:
         super().__init__(MemoryProxy())

@@ -16,7 +16,7 @@ from tests.fakes import FakeClock, Link, MemoryProxy, a_world
 
 
 class Foreign(BaseException):
-    """No error of ours."""
+    """Not a PubSubError."""
 
 
 class Counter:
@@ -52,7 +52,7 @@ def fail(error: BaseException) -> Callable[[], object]:
     return raises
 
 
-def test_a_call_that_returns_or_raises_an_error_of_ours_has_ended() -> None:
+def test_a_call_that_returns_or_raises_one_of_our_errors_has_ended() -> None:
     counter = Counter()
 
     counter.call()
@@ -154,7 +154,7 @@ def test_work_of_a_call_that_was_broken_off_while_it_waited_is_not_done_by_other
 
 
 def test_a_client_that_is_replaced_is_in_a_call_until_everything_is_freed() -> None:
-    """Or a thread that waits would come in while it is freed."""
+    """Otherwise a thread that waits would come in while it is freed."""
     gate = Counter()._gate
     seen = []
 

@@ -1,4 +1,4 @@
-"""Where a subscription goes on that says where to begin: nothing that was done comes again.
+"""Where a subscription with a start continues: nothing that was acknowledged comes again.
 
 A replay is asked for by its name, and what it gives again is marked.
 """
@@ -84,7 +84,7 @@ def starts(start: Start) -> str:
 @pytest.mark.parametrize("remembers", [True, False], ids=["with state", "without state"])
 class TestAStart:
     @pytest.mark.parametrize("start", FAR_BACK, ids=starts)
-    def test_goes_on_after_what_was_acknowledged(self, start: Start, remembers: bool) -> None:
+    def test_continues_after_what_was_acknowledged(self, start: Start, remembers: bool) -> None:
         house = House(remembers=remembers)
         house.first_three()
         process = house.process()
@@ -95,7 +95,7 @@ class TestAStart:
         assert (offsets(messages), marked(messages)) == ([3, 4], [])
 
     @pytest.mark.parametrize("start", FAR_BACK, ids=starts)
-    def test_goes_on_after_a_subscription_that_has_ended(
+    def test_continues_after_a_subscription_that_has_ended(
         self, start: Start, remembers: bool
     ) -> None:
         house = House(remembers=remembers)
@@ -108,7 +108,7 @@ class TestAStart:
         assert house.process().subscribe("t", start=start) == 3
 
     @pytest.mark.parametrize("start", FAR_BACK, ids=starts)
-    def test_goes_on_after_what_was_acknowledged_before_an_unsubscribe(
+    def test_continues_after_what_was_acknowledged_before_an_unsubscribe(
         self, start: Start, remembers: bool
     ) -> None:
         house = House(remembers=remembers)
@@ -123,7 +123,7 @@ class TestAStart:
 
         assert (messages[0].offset, messages[0].redelivered) == (2, True)
 
-    def test_goes_on_after_a_subscription_that_an_earlier_process_has_read(
+    def test_continues_after_a_subscription_that_an_earlier_process_has_read(
         self, remembers: bool
     ) -> None:
         house = House(remembers=remembers)
@@ -217,8 +217,8 @@ class TestAStart:
             house.process().subscribe("t", start=at_offset(0), replay=True)
 
 
-def test_a_start_of_which_no_answer_came_moves_who_goes_on_without_asking_again() -> None:
-    """The proxy went on elsewhere: the place of the state is not taken for an old copy."""
+def test_a_start_of_which_no_answer_came_moves_who_continues_without_asking_again() -> None:
+    """The proxy continued elsewhere: the place of the state is not taken for an old copy."""
     house = House()
     house.first_three()
     process = house.process()
@@ -245,7 +245,7 @@ def test_a_start_that_is_refused_leaves_in_hand_what_is() -> None:
 
 
 def test_a_start_that_is_taken_leaves_nothing_in_hand() -> None:
-    """Else the next get would acknowledge, in the place that was chosen, what lies far above it."""
+    """Otherwise the next get would acknowledge what lies far above the place that was chosen."""
     house = House()
     process = house.process()
     process.subscribe("t", start=Earliest)
@@ -258,7 +258,7 @@ def test_a_start_that_is_taken_leaves_nothing_in_hand() -> None:
 
 
 def test_a_replay_is_no_delivery_that_is_counted() -> None:
-    """Else a bound of deliveries would make dead letters of what was acknowledged."""
+    """Otherwise a bound of deliveries would make dead letters of what was acknowledged."""
     house = House()
     house.first_three()
     process = house.process()
@@ -268,7 +268,7 @@ def test_a_replay_is_no_delivery_that_is_counted() -> None:
     assert offsets(process.get("t", max_messages=9)) == [0, 1, 2, 3, 4]
 
 
-def test_a_start_in_another_log_is_told_and_a_replay_begins_there() -> None:
+def test_a_start_in_another_log_is_reported_and_a_replay_begins_there() -> None:
     house = House()
     house.first_three()
     other = House()
@@ -327,7 +327,7 @@ class TestAnOutput:
         with pytest.raises(ConfigurationError, match=r"steps\[2\]"):
             check_repeats([FROM, GET, again], PlanMark("", output="out.jsonl"))
 
-    def test_that_is_new_takes_a_replay_and_goes_on_with_it(self, again: SubscriberStep) -> None:
+    def test_that_is_new_takes_a_replay_and_continues_with_it(self, again: SubscriberStep) -> None:
         mark = PlanMark("", output="out.jsonl")
         check_repeats([again, GET], mark)
 

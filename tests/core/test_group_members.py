@@ -127,7 +127,7 @@ class TestMembersShareATopic:
 
         assert texts(house.member("w2").get("jobs", max_messages=5)) == ["b"]
 
-    def test_a_group_that_is_ended_is_one_no_more(self) -> None:
+    def test_a_group_that_is_ended_is_gone(self) -> None:
         house = House()
         one, other = house.member("w1"), house.member("w2")
         one.unsubscribe("jobs", ends_group=True)
@@ -232,7 +232,7 @@ class TestSingleMessages:
         with pytest.raises(UsageError, match="not in hand"):
             one.ack(message)
 
-    def test_whose_lease_ended_are_told(self) -> None:
+    def test_whose_lease_ended_learn_of_it(self) -> None:
         house = House(lease_s=10.0)
         one, other = house.member("w1"), house.member("w2")
         house.put(b"a")
@@ -415,7 +415,7 @@ class TestAnAnswerIsLost:
 
 class TestAStoreIsSetBack:
     @pytest.mark.parametrize("grown_again", [False, True])
-    def test_before_what_a_member_held_it_is_told_and_joins_again_to_go_on(
+    def test_before_what_a_member_held_it_learns_of_it_and_joins_again_to_continue(
         self, grown_again: bool
     ) -> None:
         """H13: P6 for groups; a member that is alive knows the newest message that it held."""
@@ -447,7 +447,7 @@ class TestAStoreIsSetBack:
             one.ack(message)
 
     @pytest.mark.parametrize("choice", ["adopt", "rewind"])
-    def test_a_member_that_was_asked_to_goes_on_at_the_place_of_the_group(
+    def test_a_member_that_was_asked_to_continues_at_the_place_of_the_group(
         self, choice: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         house = House()

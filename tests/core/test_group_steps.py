@@ -153,7 +153,7 @@ def test_a_member_writes_its_messages_before_it_acknowledges_them(tmp_path: Path
     assert (house.written("w2"), house.cursor) == ([1, 2], 3)
 
 
-def test_a_plan_that_goes_on_is_a_member_again(tmp_path: Path) -> None:
+def test_a_plan_that_continues_is_a_member_again(tmp_path: Path) -> None:
     house = House(tmp_path, b"a", b"b")
     plan = (JOIN, "{action: get, topic: jobs, number_of_times: 3, sleep_between: 1}")
     house.run("w1", *plan, dies_at=1)

@@ -395,7 +395,7 @@ class TestAnAnswerMayBeLost:
 
         assert isinstance(group.proxy.ask(late), Stale)
 
-    def test_a_fenced_process_is_told(self) -> None:
+    def test_a_fenced_process_learns_that_it_is(self) -> None:
         group = a_group(1)
         late = group.a_take("w1")
         group.greet("w1")
@@ -417,7 +417,7 @@ class TestATakeThatWaits:
         assert isinstance(reply, Taken)
         assert given(reply) == [(0, 1)]
 
-    def test_goes_on_waiting_if_another_was_faster(self) -> None:
+    def test_keeps_waiting_if_another_was_faster(self) -> None:
         group = a_group()
         first = group.proxy.send(group.a_take("w1", wait_ms=1000))
         second = group.proxy.send(group.a_take("w2", wait_ms=1000))
@@ -594,7 +594,7 @@ class TestBounds:
 
         assert proxy.state.topics["t"].start == 0
 
-    def test_what_was_removed_all_the_same_is_told(self) -> None:
+    def test_what_was_removed_all_the_same_is_reported(self) -> None:
         retention = Retention(topic_bytes_max=3 * MIB, on_bound="lose_oldest")
         proxy = a_broker(subscribers=WORKERS, settings=BrokerSettings(retention=retention))
         group = Members(proxy)
@@ -610,7 +610,7 @@ class TestBounds:
         assert reply.lost == (Stretch(0, start),)
         assert given(reply) == [(start, 1)]
 
-    def test_a_loss_is_told_until_one_member_is_known_to_have_heard_of_it(self) -> None:
+    def test_a_loss_is_reported_until_one_member_is_known_to_have_heard_of_it(self) -> None:
         group = a_group(messages=3)
         group.proxy.ask(an_action(Truncate(topic="t", start=Start("offset", 2)), number=1))
         lost = (Stretch(0, 2),)
@@ -625,7 +625,7 @@ class TestBounds:
         assert group.take("w1").lost == ()
 
     def test_a_large_grant_ends_with_a_batch_and_a_small_one_where_it_was_asked_to(self) -> None:
-        """Else the rest of a batch would be read and sent again with the next one."""
+        """Otherwise the rest of a batch would be read and sent again with the next one."""
         group = a_group()
         for number in range(4):
             group.proxy.put(1 + 10 * number, count=10)

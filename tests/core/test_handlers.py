@@ -135,7 +135,7 @@ def test_an_exception_that_ends_iterators_ends_run_as_any_other() -> None:
     assert house.subscriber.get("t")[0].redelivered
 
 
-def test_with_reject_the_message_becomes_a_dead_letter_and_run_goes_on() -> None:
+def test_with_reject_the_message_becomes_a_dead_letter_and_run_continues() -> None:
     house = House()
     house.put("a", "b", "c")
     house.run(house.failing("b"), retries=1, on_failure="reject")
@@ -209,7 +209,7 @@ def test_a_handler_may_call_its_subscriber() -> None:
         house.handle(message)
         house.subscriber.keep_alive()
         if message.value == "b":
-            house.subscriber.reject(message, "by itself")
+            house.subscriber.reject(message, "by the handler")
 
     house.run(handle)
     assert house.handled == [("a", 1), ("b", 1), ("c", 1)]
@@ -298,7 +298,7 @@ def test_a_handler_that_gives_what_is_not_executed_yet_does_not_acknowledge_its_
     assert house.handled == [("a", 2)]
 
 
-def test_run_is_refused_while_it_runs_and_the_outer_one_goes_on() -> None:
+def test_run_is_refused_while_it_runs_and_the_outer_one_continues() -> None:
     house = House()
     house.put("a", "b")
 

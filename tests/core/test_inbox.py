@@ -142,7 +142,7 @@ class TestDirectFollowers:
 
 class TestTheCursor:
     def test_moves_when_a_message_is_processed_and_not_when_it_is_handed_over(self) -> None:
-        """H4, R9: a crash before the message is done leaves it to be done."""
+        """H4, R9: a message that was not done before a crash comes again."""
         held, written = held_at()
 
         written.move(held, held.place.counted(1))
@@ -166,7 +166,7 @@ class TestTheCursor:
         with pytest.raises(AssertionError):
             held.place.moved(4, NOW_NS)
 
-    def test_goes_on_after_what_is_lost(self) -> None:
+    def test_continues_after_what_is_lost(self) -> None:
         held, written = held_at(2)
 
         written.move(held, held.place.moved(9, None))

@@ -76,7 +76,7 @@ def begins(topics: str | Pattern, subscribers: int = 1, *, qos: Any = 2) -> Inte
 
 
 class TestAFeed:
-    def test_begins_with_what_is_there_and_goes_on_with_what_changes(self) -> None:
+    def test_begins_with_what_is_there_and_continues_with_what_changes(self) -> None:
         house = House()
         one, two = house.subscriber("s1"), house.subscriber("s2")
         one.subscribe("a", qos=0)

@@ -154,7 +154,7 @@ class TestAnAnswerWaitsForTheRecordsOfOthers:
         assert decision.visible_at == proxy.state.lsn
 
     def test_fenced_waits_for_the_forgetting_that_it_speaks_of(self) -> None:
-        """A client asks above the epoch that it is told; lost, it would be told a lower one."""
+        """A client asks above the epoch of an answer; after a crash it would get a lower one."""
         memory = Memory(idle_sessions_max=0)
         proxy = a_broker(settings=BrokerSettings(memory=memory), publishers=(), subscribers=("s",))
         proxy.take([session_forgotten(proxy.state, "subscriber", "s")])

@@ -41,7 +41,7 @@ def levels(caplog: Logged) -> set[str]:
     return {record.levelname for record in caplog.records}
 
 
-def test_a_put_that_goes_well_is_told_at_debug_and_its_session_at_info(caplog: Logged) -> None:
+def test_a_put_that_goes_well_is_logged_at_debug_and_its_session_at_info(caplog: Logged) -> None:
     with caplog.at_level(logging.DEBUG, "reliable_pubsub"):
         a_publisher(Link(MemoryProxy())).put("t", b"a")
 
@@ -55,7 +55,7 @@ def test_a_put_that_goes_well_is_told_at_debug_and_its_session_at_info(caplog: L
     assert "p: begins session 1" in caplog.messages
 
 
-def test_nothing_is_told_above_info_of_what_goes_well(caplog: Logged) -> None:
+def test_nothing_is_logged_above_info_of_what_goes_well(caplog: Logged) -> None:
     link = Link(MemoryProxy())
     with caplog.at_level(logging.WARNING, "reliable_pubsub"):
         subscriber = a_subscriber(link)
@@ -102,7 +102,7 @@ def test_each_not_now_of_the_proxy_is_a_warning(caplog: Logged) -> None:
     assert "BUSY: no room" in caplog.text
 
 
-def test_a_proxy_that_forgot_the_session_is_told_at_info(caplog: Logged) -> None:
+def test_a_proxy_that_forgot_the_session_is_logged_at_info(caplog: Logged) -> None:
     link = Link(MemoryProxy())
     publisher = a_publisher(link)
     publisher.put("t", b"a")

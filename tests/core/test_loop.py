@@ -173,7 +173,7 @@ class TestAnotherCallInALoop:
         assert house.link.proxy.state.topics["t"].subscriptions["s"].cursor == 4
         assert facts([next(loop), next(loop)]) == [(4, 1), (5, 1)]
 
-    def test_get_goes_on_where_the_loop_is_and_the_loop_after_it(self) -> None:
+    def test_get_continues_where_the_loop_is_and_the_loop_after_it(self) -> None:
         house = House()
         loop = house.subscriber.messages("t", timeout_s=0.0)
         next(loop)
@@ -272,7 +272,7 @@ class Calling(list[int]):
         self.handler()
 
 
-def test_a_handler_that_calls_the_client_in_a_step_is_refused_and_the_loop_goes_on() -> None:
+def test_a_handler_that_calls_the_client_in_a_step_is_refused_and_the_loop_continues() -> None:
     house = House()
     house.disk.marks = marks = Calling(house.disk.marks)
     loop = house.subscriber.messages("t", timeout_s=0.0)

@@ -50,7 +50,7 @@ def an_older_outbox_in_a_plan() -> tuple[Outbox, Written]:
 
 
 def number(outbox: Outbox, written: Written, *, count: int = 1, note: bytes | None = None) -> int:
-    """Number a batch and write it; give its first sequence."""
+    """Number a batch and write it; return its first sequence."""
     body = put_body(outbox.next_sequence("t", count, repeats=note is not None), count)
     written.keep(outbox.number([Encoded("t", count, crc32(body), body)], note))
     return in_doubt(outbox).first_sequence
@@ -81,7 +81,7 @@ class TestNumbering:
 
         assert (first, second) == (1, 4)
 
-    def test_goes_on_where_the_proxy_knows_a_publisher_that_has_no_memory(self) -> None:
+    def test_continues_where_the_proxy_knows_a_publisher_that_has_no_memory(self) -> None:
         outbox, _ = an_outbox(last_sequence=7)
 
         assert outbox.next_sequence("t") == 8
@@ -150,7 +150,7 @@ class TestMeetingTheProxyAgain:
 
     @pytest.mark.parametrize("proxy_has", [3, 5], ids=["not yet stored", "stored, answer lost"])
     def test_a_batch_in_doubt_keeps_its_number(self, proxy_has: int) -> None:
-        """Whether it is stored, the answer to its own put tells: ACK or DUPLICATE."""
+        """The answer to its own put says whether it is stored: ACK or DUPLICATE."""
         outbox, written = an_outbox(last_sequence=3)
         number(outbox, written, count=2)
         outbox = written.reopened()
@@ -188,7 +188,7 @@ class TestMeetingTheProxyAgain:
 
         assert outbox.next_sequence("t") == 6
 
-    def test_a_plan_that_goes_on_from_an_older_state_repeats_its_numbers(self) -> None:
+    def test_a_plan_that_continues_from_an_older_state_repeats_its_numbers(self) -> None:
         """H13: after power loss; the proxy answers DUPLICATE to the same, CONFLICT to others."""
         outbox, written = an_older_outbox_in_a_plan()
 

@@ -23,7 +23,7 @@ def test_an_output_file_of_another_program_is_not_cut(tmp_path: Path) -> None:
     assert path.read_text() == "not ours\n"
 
 
-def test_a_run_goes_on_in_the_output_file_it_began(tmp_path: Path) -> None:
+def test_a_run_continues_in_the_output_file_it_began(tmp_path: Path) -> None:
     """P4: with another file in between, or with none, the first one had a hole."""
     begun = begin_output(PlanMark("digest", 2), tmp_path / "a.jsonl", again=False)
     mark = begun.at(PlanPosition(1, 0), 120)

@@ -111,7 +111,7 @@ class House:
         self.publisher.put_many(topic, payloads)
 
     def got(self, pattern: Pattern = HEAT, *, timeout_s: float = 0.1) -> list[tuple[str, bytes]]:
-        """What is delivered, until nothing has come for so long."""
+        """What is delivered, until nothing has come for this long."""
         found = []
         while messages := self.subscriber.get(pattern, max_messages=9, timeout_s=timeout_s):
             found += [(one.topic, one.payload) for one in messages]
@@ -211,7 +211,7 @@ class TestAPatternThatIsPushed:
         assert sorted(house.got(wide)) == [(ONE, b"3"), ("sensor/1/light", b"4")]
         assert house.got() == []
 
-    def test_goes_on_in_a_topic_of_which_another_pattern_has_a_message_in_hand(self) -> None:
+    def test_continues_in_a_topic_of_which_another_pattern_has_a_message_in_hand(self) -> None:
         wide = glob("sensor/*")
         house = House(HEAT, wide)
         house.put(ONE, b"1")
@@ -224,7 +224,7 @@ class TestAPatternThatIsPushed:
         assert house.first(wide) == [b"3"]
         assert house.first() == []
 
-    def test_goes_on_after_a_restart_of_the_proxy(self) -> None:
+    def test_continues_after_a_restart_of_the_proxy(self) -> None:
         house = House()
         house.put(ONE, b"1")
         house.got()

@@ -93,7 +93,7 @@ class TestASubscriptionByPattern:
             ("sensor/3/heat", 0, b"3"),
         ]
 
-    def test_begins_where_it_is_told_in_the_topics_that_exist(self) -> None:
+    def test_begins_where_the_call_says_in_the_topics_that_exist(self) -> None:
         link = Link(a_broker())
         publisher, subscriber = a_publisher(link), a_subscriber(link)
         publisher.put("sensor/1/heat", b"before")
@@ -201,7 +201,7 @@ class TestASubscriptionByPattern:
         assert len(seen) == 1503
         assert "sensor/2/heat" in seen[:1004]
 
-    def test_reports_what_is_lost_in_a_topic_and_goes_on(self) -> None:
+    def test_reports_what_is_lost_in_a_topic_and_continues(self) -> None:
         link = Link(a_broker())
         publisher, subscriber = a_publisher(link), a_subscriber(link)
         subscriber.subscribe(match=HEAT)
@@ -245,7 +245,7 @@ class TestATopicOfAPatternAndOfAGroup:
         assert link.proxy.state.topics["sensor/1/heat"].subscriptions["s"].cursor == 2
 
     def test_is_recorded_as_processed_with_the_note(self) -> None:
-        """Else a crash would write its output lines twice."""
+        """Otherwise a crash would write its output lines twice."""
         disk = Disk()
         link, subscriber, _ = self.house(disk)
 

@@ -59,6 +59,6 @@ def test_what_a_step_says_itself_goes_before_its_profile() -> None:
     assert a_put("    profile: billing\n    qos: 0\n").qos == 0
 
 
-def test_an_unknown_profile_is_told_with_its_line_and_the_closest_word() -> None:
+def test_an_unknown_profile_is_reported_with_its_line_and_the_closest_word() -> None:
     with pytest.raises(ConfigurationError, match=r"line 4.*profile.*did you mean 'billing'"):
         a_put("    profile: biling\n")

@@ -36,7 +36,7 @@ def test_a_run_has_a_progress_bar_where_a_person_watches(monkeypatch: pytest.Mon
     assert "put topic1 [1]" in text
 
 
-def test_a_run_writes_no_bar_into_a_file_and_none_if_it_is_to_be_quiet(
+def test_a_run_writes_no_bar_into_a_file_and_none_if_it_must_be_quiet(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert shown(monkeypatch, is_terminal=False) == ""

@@ -32,7 +32,7 @@ def lines() -> JournalLines:
 
 
 def a_history(lines: JournalLines) -> ProxyJournal:
-    """One of a proxy whose store holds topic 1."""
+    """The journal of a proxy whose store holds topic 1."""
     return ProxyJournal(Recorder(lines), [(1, "t")])
 
 
@@ -87,7 +87,7 @@ def test_each_record_that_the_rules_speak_of_is_a_line(
     assert line == {**told, **stamp("proxy", 0)}
 
 
-def test_a_batch_is_told_message_by_message(lines: JournalLines) -> None:
+def test_a_batch_is_written_message_by_message(lines: JournalLines) -> None:
     journal = a_history(lines)
     journal.submitted([an_append(0, count=2)], 1)
     journal.durable(1)
@@ -118,7 +118,7 @@ def test_a_topic_has_its_name_from_the_moment_it_is_there(lines: JournalLines) -
     assert [line["topic"] for line in lines.written] == ["new", "new"]
 
 
-def test_nothing_is_told_before_it_is_durable(lines: JournalLines) -> None:
+def test_nothing_is_written_before_it_is_durable(lines: JournalLines) -> None:
     journal = a_history(lines)
     for number in range(3):
         journal.submitted([an_append(number)], number + 1)
@@ -128,7 +128,7 @@ def test_nothing_is_told_before_it_is_durable(lines: JournalLines) -> None:
     assert [line["messages"][0][0] for line in lines.written] == [0, 1]
 
 
-def test_what_fell_with_a_failed_commit_is_never_told(lines: JournalLines) -> None:
+def test_what_fell_with_a_failed_commit_is_never_written(lines: JournalLines) -> None:
     journal = a_history(lines)
     journal.submitted([an_append(0)], 1)
     journal.forgotten()

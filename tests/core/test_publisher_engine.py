@@ -149,7 +149,7 @@ def test_without_an_offset_the_part_of_a_receipt_has_none() -> None:
     assert (part.first_sequence, part.count, part.offset) == (12, 1, None)
 
 
-def test_a_put_that_was_told_of_an_error_stays_so_when_it_is_settled_later() -> None:
+def test_a_put_that_raised_an_error_stays_so_when_it_is_settled_later() -> None:
     house = House("...>>")
     by_blocking(house, 1)
     put = a_put()

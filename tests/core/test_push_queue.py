@@ -1,4 +1,4 @@
-"""The queue of pushes: direct followers only, a pull for whatever is missing, and no more pulls."""
+"""The queue of pushes: direct followers only, and a pull only for what is missing."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class TestASubscriber:
         assert pulled_s == [TIMING.tell_s * number for number in (1, 2, 3)]
 
     def test_that_has_a_lease_is_heard_within_half_of_it_however_much_is_pushed(self) -> None:
-        """Else the proxy takes it for silent, and ends its subscription under its hands."""
+        """Otherwise the proxy takes it for silent, and ends its subscription."""
         queue = a_queue(0)
         heard_s, now_s = 0.0, 0.0
         for base in range(100):
@@ -306,7 +306,7 @@ class World:
         self.cursor = cursor if end is None else end
 
     def finish(self) -> None:
-        """No push comes any more; give it the time that the longest silence takes."""
+        """No more pushes; pass the time that the longest silence takes."""
         self.way.clear()
         for _ in range(12 + 4 * len(self.log)):
             self.step()
@@ -332,7 +332,7 @@ class TestExactlyOnce:
     def test_holds_with_push_on_off_cut_doubled_and_reordered(
         self, actions: list[tuple[str, int, int]]
     ) -> None:
-        """Rows 2.7, 2.14, 2.19: whatever becomes of pushes, each offset comes once, in order."""
+        """Rows 2.7, 2.14, 2.19: whatever happens to pushes, each offset comes once, in order."""
         world = World()
         for action, first, second in actions:
             match action:

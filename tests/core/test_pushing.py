@@ -1,4 +1,4 @@
-"""Being pushed to, without a socket: when a link is replaced, and what each topic gets of it."""
+"""Being pushed to, without a socket: when a link is replaced, and what each topic gets from it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Pushes:
         return self.links[-1]
 
     def queue(self, topic: str) -> PushQueue:
-        """Of one topic."""
+        """The queue of one topic."""
         queue = self.inbox.of(topic).pushes
         assert queue is not None
         return queue

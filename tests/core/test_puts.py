@@ -1,4 +1,4 @@
-"""Puts that share a request: which do, what they send, and what each of them is told."""
+"""Puts that share a request: which do, what they send, and the outcome that each gets."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ class TestWaitingForInterest:
 
         assert asked.clock.at_s == 100.0
 
-    def test_goes_on_until_the_link_knows_it_too_so_that_the_next_message_is_sent(self) -> None:
+    def test_continues_until_the_link_knows_it_too_so_that_the_next_message_is_sent(self) -> None:
         asked = Asked()
         asked.link.wanted.clear()
         asked.link.known_at_s = 100.0 + 5 * PATIENCE_S

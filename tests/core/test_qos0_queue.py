@@ -93,7 +93,7 @@ class TestAPush:
 
 
 class TestReading:
-    def test_goes_on_after_what_was_pushed(self) -> None:
+    def test_continues_after_what_was_pushed(self) -> None:
         queue = a_queue()
         queue.pushed(a_push(0))
         queue.pushed(a_push(2))

@@ -1,4 +1,4 @@
-"""What was put at QoS 0: its place in the ring, what goes when there is no room, who is told."""
+"""What was put at QoS 0: its place in the ring, what is dropped without room, who learns of it."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class TestAnOffer:
         assert places(state.rings, 0) == [0, 1]
 
     @pytest.mark.parametrize("offer", [an_offer(epoch=2), an_offer(publisher="stranger")])
-    def test_of_no_session_of_ours_is_refused(self, offer: OfferFrames) -> None:
+    def test_of_an_unknown_session_is_refused(self, offer: OfferFrames) -> None:
         state = a_broker().state
 
         assert take_offer(state, offer, is_wanted=True, now_ns=9) == "refused"

@@ -1,4 +1,4 @@
-"""Quotas: a key has so many client ids, topics, subscriptions and bytes, and no more."""
+"""Quotas: bounds on the client ids, topics, subscriptions and bytes of a key."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Bounded(GovernedProxy):
         super().__init__(a=ALL | quotas, b=ALL | {"admin": ["*"]}, relay=ALL | {"relay": True})
 
     def restart(self) -> None:
-        """Kill this proxy; go on from what is durable."""
+        """Kill this proxy; start it again from what is durable."""
         rights = self.engine.state.authority
         self.engine = self.restarted().engine
         self.engine.govern(rights)
@@ -117,7 +117,7 @@ class TestClientIds:
 
         refusal(proxy.hello("p1", role="subscriber"))
 
-    def test_that_are_in_use_go_on_beyond_the_quota(self) -> None:
+    def test_that_are_in_use_continue_beyond_the_quota(self) -> None:
         proxy = Bounded()
         for client in ("p1", "p2"):
             proxy.hello(client)
@@ -128,7 +128,7 @@ class TestClientIds:
 
     @pytest.mark.parametrize("role", ["publisher", "subscriber"])
     def test_of_another_key_count_as_soon_as_they_are_used(self, role: Any) -> None:
-        """Two keys that share ids have no more than the quotas of both."""
+        """Two keys that share ids have at most the quotas of both."""
         proxy = Bounded(clients_max=1)
         proxy.hello("shared", role=role, key="b")
         assert isinstance(proxy.hello("shared", role=role, epoch=2), HelloAck)
@@ -367,7 +367,7 @@ class TestStoredBytes:
         assert "stored_bytes_max" in full.text
         assert isinstance(proxy.put("t", "q", key="b"), PutAck)
 
-    def test_what_has_ended_has_no_record_for_ever(self) -> None:
+    def test_what_has_ended_has_no_record_forever(self) -> None:
         proxy = Bounded()
         proxy.hello("p")
         proxy.put("t")
@@ -439,7 +439,7 @@ class TestSubscriptions:
 
 
 def test_groups_that_have_ended_are_not_remembered() -> None:
-    """Also of a key whose subscriptions nothing counts."""
+    """Also where no quota counts the subscriptions of the key."""
     proxy = Bounded(bytes_per_s_max=1)
     proxy.hello("s", role="subscriber")
     terms = GroupTerms(lease_ms=1000)
@@ -569,7 +569,7 @@ class TestAKey:
 
         assert isinstance(proxy.put("t"), Fenced)
 
-    def test_whose_quotas_are_used_up_goes_on_with_what_it_has(self) -> None:
+    def test_whose_quotas_are_used_up_continues_with_what_it_has(self) -> None:
         proxy = Bounded(clients_max=2, topics_max=1, subscriptions_max=1)
         proxy.hello("p")
         proxy.hello("s", role="subscriber")

@@ -38,7 +38,7 @@ from tests.fakes import (
 
 
 def a_log(*counts: int) -> MemoryProxy:
-    """A proxy with batches of so many messages: m1, m2, ..."""
+    """A proxy with batches of this many messages: m1, m2, ..."""
     proxy = a_broker()
     sequence = 1
     for count in counts:
@@ -99,7 +99,7 @@ class TestAReader:
 
         assert error.value.start == 4
 
-    def test_is_told_that_the_log_is_another_one(self) -> None:
+    def test_learns_that_the_log_is_another_one(self) -> None:
         with pytest.raises(LogChangedError, match=r"another\.1"):
             a_reader(Link(a_log(3))).read("t", 1, log="another.1")
 
@@ -119,7 +119,7 @@ class TestAExternalCursor:
     def test_begins_at_the_end_if_no_place_is_given(self) -> None:
         assert a_keeper(Link(a_log(3))).tell("t").cursor == 3
 
-    def test_begins_where_its_owner_stands_and_stays_there_when_told_again(self) -> None:
+    def test_begins_where_its_owner_stands_and_stays_there_when_asked_again(self) -> None:
         link = Link(a_log(3))
 
         assert a_keeper(link).tell("t", Place(LOG, 1)).cursor == 1
@@ -137,7 +137,7 @@ class TestAExternalCursor:
 
         assert a_keeper(link).tell("t", Place(LOG, 2)).cursor == 2
 
-    def test_goes_on_in_a_proxy_that_was_started_again(self) -> None:
+    def test_continues_in_a_proxy_that_was_started_again(self) -> None:
         link = Link(a_log(3))
         keeper = a_keeper(link)
         keeper.tell("t", Place(LOG, 1))

@@ -52,7 +52,7 @@ A, B, C = (crc32(payload) for payload in (b"a", b"b", b"c"))
 
 
 class AnsweringLink(Link):
-    """A link that answers one verb otherwise, or not at all, once it is told to."""
+    """A link that answers one verb differently, or not at all, once a test says so."""
 
     verb: type = type(None)
     reply: Callable[..., AnyReply] | None = None
@@ -85,7 +85,7 @@ class World:
         return Subscriber("s", **{"retry": ONCE, **more}, _world=world)
 
     def from_now_on(self, verb: type, reply: Callable[..., AnyReply] | None) -> None:
-        """Let the proxy answer a verb so; None is silence."""
+        """Make the proxy answer a verb with this; None is silence."""
         self.link.verb, self.link.reply = verb, reply
 
 
@@ -180,7 +180,7 @@ def last_line(world: World, op: str, reply: Callable[..., AnyReply] | None) -> T
 def test_what_may_have_had_its_effect_or_may_have_it_later_is_unknown(
     op: str, code: str, reply: Callable[..., AnyReply] | None, world: World
 ) -> None:
-    """Also FENCED, LOG_CHANGED and STALE: an earlier attempt may have had it, unheard."""
+    """Also FENCED, LOG_CHANGED and STALE: an earlier attempt may have had its effect unnoticed."""
     last = last_line(world, op, reply)
 
     assert (last["type"], last["code"]) == ("unknown", code)
@@ -297,7 +297,7 @@ class TestAPut:
         assert world.puts.of("put") == []
 
     def test_whose_ok_cannot_be_written_stays_in_doubt(self, world: World) -> None:
-        """Else the next put would hide that the journal has a hole."""
+        """Otherwise the next put would hide that the journal has a hole."""
         world.publisher.ready_for("t")
         world.puts.space = 1
 

@@ -103,7 +103,7 @@ class TestNotNow:
         assert script.transport.reopened == 0
         assert len(script.clock.sleeps) == 2
 
-    def test_at_the_last_attempt_is_told_with_its_code(self) -> None:
+    def test_at_the_last_attempt_is_reported_with_its_code(self) -> None:
         script = Script(FULL, FULL, FULL, FULL)
 
         with pytest.raises(TryLaterError) as caught:
@@ -159,7 +159,7 @@ class TestSilence:
 
 
 class TestSeveralEndpoints:
-    """Of one service, with commas; a transport that is opened again is at the next one."""
+    """Endpoints of one service, with commas; a transport that is reopened uses the next one."""
 
     def test_are_asked_one_after_the_other_and_a_pause_follows_a_round(self) -> None:
         script = Script(None, None, None, ANSWER)

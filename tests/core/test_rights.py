@@ -350,7 +350,7 @@ class TestWhatIsPushed:
         assert reply.right == "dead_letters"
 
     def test_passes_no_other_relay_without_the_right_to_be_one(self) -> None:
-        """A node that is named as one below is told LOOP by those above, and is pushed nothing."""
+        """A node that is named as one below gets LOOP from those above, and no pushes."""
         proxy = GovernedProxy(sensor=LIMITED, relay=RELAY)
         wish = replace(an_interest(*exact("b")), below=("relay-7",))
 

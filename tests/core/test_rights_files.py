@@ -97,7 +97,7 @@ def test_a_file_of_keys_may_say_their_rights(folder: Path, tmp_path: Path) -> No
     assert found["display-1"] == NOTHING
 
 
-def test_a_pattern_that_cannot_be_read_is_told_with_its_key() -> None:
+def test_a_pattern_that_cannot_be_read_is_reported_with_its_key() -> None:
     with pytest.raises(ConfigurationError, match="rights of sensor"):
         authority(sensor={"put": ["a["]})
 
@@ -187,7 +187,7 @@ class TestTheAuditLog:
         assert max(sizes) <= 2_000 < FILE_BYTES_MAX
         assert not any(one.st_mode & 0o077 for one in facts), "others can read it"
 
-    def test_that_cannot_be_opened_is_told(self, tmp_path: Path) -> None:
+    def test_that_cannot_be_opened_is_reported(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match="audit log"):
             AuditLog(tmp_path / "none" / "audit.jsonl", pytest.fail)
 

@@ -80,7 +80,7 @@ def test_a_publisher_puts_what_its_steps_say_in_requests_and_with_pauses_that_th
 
 
 def test_a_subscriber_gets_as_many_at_once_and_pauses_as_long_as_its_steps_say() -> None:
-    """Row 1.7: a get that may skip ends without a message where there is none."""
+    """Row 1.7: a get that may skip ends without a message if none is there."""
     proxy = a_broker()
     for sequence in range(1, 6):
         proxy.put(sequence)

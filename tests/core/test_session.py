@@ -35,7 +35,7 @@ WHO: dict[str, Any] = {"client": "c", "epoch": 3, "request": 1}
 
 
 def result(conversation: Conversation[T]) -> T:
-    """Of a conversation without effects."""
+    """The result of a conversation without effects."""
     with pytest.raises(StopIteration) as end:
         next(conversation)
     value: T = end.value.value

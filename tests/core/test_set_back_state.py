@@ -41,7 +41,7 @@ def stored(link: Link, topic: str = "t") -> int:
 def put_plan(
     publisher: Publisher, messages: int, *, mark: PlanMark = PLAN, count: int = 1
 ) -> list[Receipt]:
-    """Run a plan of so many equal messages, from where the state is."""
+    """Run a plan of this many equal messages, from where the state is."""
     publisher.resume()
     if not mark.is_same_run(mark_of(publisher.note)):
         publisher.begin_run(mark.note, ["t"])
@@ -102,7 +102,7 @@ class TestWhatAProgramPuts:
 
         assert stored(link) == 3
 
-    def test_goes_on_without_a_stop_where_the_content_differs(self) -> None:
+    def test_continues_without_a_stop_where_the_content_differs(self) -> None:
         link, disk = Link(MemoryProxy()), Disk()
         put(a_publisher(link, disk))
         copy = dict(disk.values)
@@ -249,7 +249,7 @@ class TestAPlan:
         assert stored(link) == 2 + 3
 
     def test_that_comes_to_another_topic_repeats_it_after_power_loss(self) -> None:
-        """That the topic has numbers of ours is durable before the first of them is sent."""
+        """That the topic has our numbers is durable before the first of them is sent."""
         link, disk = Link(MemoryProxy()), Disk()
         publisher = a_publisher(link, disk)
         publisher.begin_run(PLAN.note, [])
@@ -284,7 +284,7 @@ class TestAPlan:
 
         assert stored(link) == 2 + 1 + 4
 
-    def test_that_makes_other_messages_under_its_numbers_is_told(self) -> None:
+    def test_that_makes_other_messages_under_its_numbers_is_reported(self) -> None:
         link, disk = Link(MemoryProxy()), Disk()
         put_plan(a_publisher(link, disk), 1)
         copy = dict(disk.values)

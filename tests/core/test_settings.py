@@ -89,7 +89,7 @@ class TestPrecedence:
         spoken = [value for value in (command_line, file, variable, 10) if value is not None]
         assert resolved["send_retries"].value == spoken[0]
 
-    def test_a_wrong_value_is_told_even_if_a_higher_origin_overrides_it(self) -> None:
+    def test_a_wrong_value_is_reported_even_if_a_higher_origin_overrides_it(self) -> None:
         with pytest.raises(ConfigurationError, match="RELIABLE_PUBSUB_SEND_RETRIES: found 'x'"):
             resolve({"send_retries": 1}, None, {"RELIABLE_PUBSUB_SEND_RETRIES": "x"})
 
@@ -141,7 +141,7 @@ class TestTheTable:
             ("subscriber_endpoint", "localhost:5556", "an endpoint such as tcp://127.0.0.1:5555"),
         ],
     )
-    def test_a_wrong_text_is_told_with_variable_or_flag_and_range(
+    def test_a_wrong_text_is_reported_with_variable_or_flag_and_range(
         self, name: str, text: str, expected: str
     ) -> None:
         setting = BY_NAME[name]
@@ -152,7 +152,7 @@ class TestTheTable:
         with pytest.raises(ConfigurationError, match=re.escape(f"{setting.flag}: {told}")):
             resolve({name: text}, None, {})
 
-    def test_all_wrong_values_are_told_at_once(self) -> None:
+    def test_all_wrong_values_are_reported_at_once(self) -> None:
         with pytest.raises(ConfigurationError) as caught:
             resolve({"snapshot_interval_ms": 0}, None, {"RELIABLE_PUBSUB_ACK_TIMEOUT": "x"})
 
@@ -162,7 +162,7 @@ class TestTheTable:
             "--snapshot-interval-ms",
         ]
 
-    def test_an_unknown_name_on_the_command_line_is_told(self) -> None:
+    def test_an_unknown_name_on_the_command_line_is_reported(self) -> None:
         with pytest.raises(ConfigurationError, match="did you mean 'ack_timeout'"):
             resolve({"ack_time": 1}, None, {})
 
@@ -204,7 +204,7 @@ class TestASettingsFile:
             ('{"data_dir": {}}', "found a mapping, expected the path of a directory"),
         ],
     )  # fmt: skip
-    def test_what_is_wrong_is_told_with_file_line_and_key(self, text: str, told: str) -> None:
+    def test_what_is_wrong_is_reported_with_file_line_and_key(self, text: str, told: str) -> None:
         assert told in json_refusal(text)
 
     @given(st.text() | st.recursive(
@@ -231,7 +231,7 @@ class TestAYamlFileOfTheProxy:
             "snapshot_interval_ms": Resolved(8, "proxy.yaml, line 3"),
         }
 
-    def test_problems_are_told_with_their_lines(self) -> None:
+    def test_problems_are_reported_with_their_lines(self) -> None:
         told = yaml_refusal("durability: {os: 1,\n  topics_max: 2}\ntopic_max: 8\n")
 
         assert told.splitlines() == [

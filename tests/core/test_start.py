@@ -1,4 +1,4 @@
-"""How people write where to begin, and what they are told if it cannot be read."""
+"""How users write where to begin, and the errors for what cannot be read."""
 
 from __future__ import annotations
 

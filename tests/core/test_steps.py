@@ -171,7 +171,7 @@ steps:
             ("message: m\nNumber_Of_Times: 1", "did you mean 'number_of_times'?"),
         ],
     )  # fmt: skip
-    def test_a_wrong_value_is_told_with_file_line_key_found_and_expected(
+    def test_a_wrong_value_is_reported_with_file_line_key_found_and_expected(
         self, lines: str, told: str
     ) -> None:
         assert told in refusal_of_put(lines)
@@ -186,7 +186,7 @@ steps:
             ("message: m", "line 2, steps[0].topic: found nothing, expected the name of a topic"),
         ],
     )  # fmt: skip
-    def test_a_wrong_topic_is_told(self, topic: str, told: str) -> None:
+    def test_a_wrong_topic_is_reported(self, topic: str, told: str) -> None:
         text = f"steps:\n- {topic}\n" + ("" if "message" in topic else "  message: m\n")
 
         with pytest.raises(ConfigurationError, match=re.escape(told)):
@@ -212,7 +212,7 @@ steps:
         with pytest.raises(ConfigurationError, match=re.escape(told)):
             publisher_steps(text)
 
-    def test_all_problems_of_a_file_are_told_in_the_order_of_its_lines(self) -> None:
+    def test_all_problems_of_a_file_are_reported_in_the_order_of_its_lines(self) -> None:
         with pytest.raises(ConfigurationError) as caught:
             publisher_steps("steps:\n- topic: t\n  batch: 0\n  message: 1\n- message: m\nx: 1\n")
 
@@ -224,7 +224,7 @@ steps:
             "x.yaml, line 6, x",
         ]
 
-    def test_of_very_many_problems_the_first_are_told_and_the_rest_counted(self) -> None:
+    def test_of_very_many_problems_the_first_are_reported_and_the_rest_counted(self) -> None:
         with pytest.raises(ConfigurationError) as caught:
             publisher_steps("steps:\n" + "- 1\n" * 50)
 
@@ -232,7 +232,7 @@ steps:
         assert len(told) == 21
         assert told[-1] == "... and 30 more"
 
-    def test_the_file_of_a_subscriber_is_told_in_one_line(self) -> None:
+    def test_the_file_of_a_subscriber_is_refused_in_one_line(self) -> None:
         with pytest.raises(ConfigurationError) as told:
             parse_publisher_steps(load_yaml(CONFIGS / "figure4_subscriber.yaml"))
 
@@ -394,7 +394,7 @@ steps:
         )
 
     @pytest.mark.parametrize("start", ["tomorrow", "offset -1", "age 0.5 moons", "time 25:00"])
-    def test_a_start_that_cannot_be_read_is_told_with_its_place(self, start: str) -> None:
+    def test_a_start_that_cannot_be_read_is_reported_with_its_place(self, start: str) -> None:
         text = refusal_of_action(f"action: subscribe\nfrom: {start}")
 
         assert text.startswith("x.yaml, line 4, steps[0].from: ")
@@ -411,11 +411,11 @@ steps:
             ("action: get\non_empty:", "found nothing, expected one of wait, skip"),
             ("action: get\ntimeout: 0", "found 0, expected seconds above 0"),
             ("action: get\ntimeout: none", "found 'none', expected seconds above 0, at most 86,400;"
-             " leave it out to wait for ever"),
+             " leave it out to wait forever"),
             ("action: get\nmessage: m", "steps[0].message: found an unknown key"),
         ],
     )  # fmt: skip
-    def test_a_wrong_value_is_told(self, lines: str, told: str) -> None:
+    def test_a_wrong_value_is_reported(self, lines: str, told: str) -> None:
         assert told in refusal_of_action(lines)
 
 
@@ -443,7 +443,7 @@ class TestTheFiguresOfTheReport:
             ),
         )
 
-    def test_the_file_of_a_publisher_is_told_in_one_line(self) -> None:
+    def test_the_file_of_a_publisher_is_refused_in_one_line(self) -> None:
         with pytest.raises(ConfigurationError) as told:
             parse_subscriber_steps(load_yaml(CONFIGS / "figure2_publisher.yaml"))
 
@@ -604,7 +604,7 @@ class TestAPublisherPlan:
 
     @settings(deadline=None)
     @given(STEP_LISTS, st.data())
-    def test_a_run_that_is_stopped_after_any_request_goes_on_as_if_it_was_not(
+    def test_a_run_that_is_stopped_after_any_request_continues_as_if_it_was_not(
         self, steps: list[PublisherStep], data: st.DataObject
     ) -> None:
         whole = list(publisher_chunks(steps, PlanPosition(), three_lines))
@@ -772,7 +772,7 @@ steps:
 
 
 @pytest.mark.parametrize(("step", "told"), [(1, "at step 2 of 2"), (2, "has finished another")])
-def test_a_refused_plan_is_told_how_far_the_other_one_is(step: int, told: str) -> None:
+def test_a_refused_plan_says_how_far_the_other_one_is(step: int, told: str) -> None:
     mark = PlanMark("first", 2, step=step)
 
     with pytest.raises(ConfigurationError, match=told):

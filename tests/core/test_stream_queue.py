@@ -1,4 +1,4 @@
-"""The batches of a stream: which is sent next, and what becomes of those that are not stored."""
+"""The batches of a stream: which is sent next, and what happens to those that are not stored."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ class Interrupted(deque[StreamBatch]):
         raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("goes_on", [False, True])
-def test_a_batch_that_was_full_when_a_put_was_interrupted_is_sent_once(goes_on: bool) -> None:
+@pytest.mark.parametrize("continues", [False, True])
+def test_a_batch_that_was_full_when_a_put_was_interrupted_is_sent_once(continues: bool) -> None:
     queue: StreamQueue[StreamBatch] = StreamQueue()
     batch = queue.begin(a_batch())
     queue._full = Interrupted()
     with pytest.raises(KeyboardInterrupt):
         queue.begin(a_batch())
     queue._full = deque(queue._full)
-    if goes_on:
+    if continues:
         queue.begin(a_batch())
 
     sent = [queue.take(2.0, at_once=True) for _ in range(4)]
 
     assert sent.count(batch) == 1
-    assert len(set(map(id, filter(None, sent)))) == 1 + goes_on
+    assert len(set(map(id, filter(None, sent)))) == 1 + continues
 
 
 def test_at_most_what_was_being_sent_is_kept_when_a_stream_ends() -> None:

@@ -142,7 +142,7 @@ class TestAGet:
         assert house.writes_of_get() == [("lazy", 1), ("lazy", 1)]
 
     def test_that_waits_for_a_push_has_written_what_is_processed(self) -> None:
-        """Else a process that is killed while it waits gets again what its program has done."""
+        """Otherwise a process that is killed while it waits would get done messages again."""
         house = House(1, push=True)
         house.subscriber.get("t")
 
@@ -290,7 +290,7 @@ def a_subscriber(link: Link, disk: Disk) -> Subscriber:
 
 
 def test_a_cursor_is_durable_before_a_sub_tells_it() -> None:
-    """A lazily written cursor was told, then power failed."""
+    """A lazily written cursor was sent to the proxy, then power failed."""
     link, disk = Link(a_broker()), Disk()
     first = a_subscriber(link, disk)
     first.subscribe("t")
@@ -324,7 +324,7 @@ def test_what_was_in_hand_and_is_left_after_a_loss_is_marked_when_it_comes_again
 
 
 def test_a_place_that_is_recorded_with_an_output_survives_power_loss_at_qos_1_too() -> None:
-    """Else the output is cut to an older length, and the proxy goes on after it: messages lost."""
+    """Otherwise the output is cut to an older length, and the proxy continues after it: a loss."""
     disk = Disk()
     link = Link(a_broker())
     subscriber = a_subscriber(link, disk)
@@ -344,7 +344,7 @@ def test_a_place_that_is_recorded_with_an_output_survives_power_loss_at_qos_1_to
 
 @pytest.mark.parametrize("answered", [True, False], ids=["refused", "in doubt"])
 def test_a_place_is_given_up_before_the_proxy_may_have_moved_it(answered: bool) -> None:
-    """Else who goes on from it after a doubt is told LOG_CHANGED; a refusal gives it back."""
+    """Otherwise a client in doubt would continue there: LOG_CHANGED. A refusal restores it."""
     disk = Disk()
     link = Link(a_broker())
     subscriber = a_subscriber(link, disk)

@@ -1,4 +1,4 @@
-"""What a scrape is told: the survey of topics and subscriptions, and the counts of the engine."""
+"""What a scrape shows: the survey of topics and subscriptions, and the counts of the engine."""
 
 from __future__ import annotations
 

@@ -115,13 +115,13 @@ class TestTimestamps:
 
         assert all(a < b for a, b in pairwise(stamps))
 
-    def test_are_the_clock_where_the_clock_goes_on(self) -> None:
+    def test_are_the_clock_where_the_clock_continues(self) -> None:
         log = a_log()
         fill(log, 1)
 
         assert next_timestamp_ns(log, NOW_NS + SECOND_NS) == NOW_NS + SECOND_NS
 
-    def test_go_on_after_the_newest_when_all_batches_were_removed_and_the_proxy_restarts(
+    def test_continue_after_the_newest_when_all_batches_were_removed_and_the_proxy_restarts(
         self,
     ) -> None:
         proxy = a_broker(settings=BrokerSettings(retention=KEEP_NOTHING))
@@ -181,7 +181,7 @@ class TestRetention:
         assert log.trim_due(NOW_NS) == Trimmed(1, 2, 6, NOW_NS + 6)
 
     def test_goes_by_cursors_that_are_durable(self) -> None:
-        """H18: a crash may take a cursor back, and then the messages have to be there."""
+        """H18: a crash may take a cursor back, and then the messages must be there."""
         log = a_log()
         fill(log, 6)
         reader_at(log, "s", 6, durable=2)
@@ -221,7 +221,7 @@ class TestRetention:
         assert due(proxy.state, now_s=1.0, now_ns=NOW_NS) == []
 
     def test_is_no_longer_held_up_by_a_subscription_that_has_ended(self) -> None:
-        """H9: no ghost keeps messages for ever."""
+        """H9: no ghost keeps messages forever."""
         proxy = a_broker(settings=BrokerSettings(retention=KEEP_NOTHING))
         proxy.ask(a_sub(1))
         proxy.put(1)
@@ -262,7 +262,7 @@ class TestRetention:
         assert proxy.state.topics["t"].start == 1
 
     def test_removes_without_subscribers_what_is_above_its_limits(self) -> None:
-        """H21: a topic without subscribers keeps its history, and no more than that."""
+        """H21: a topic without subscribers keeps its history only."""
         log = a_log(Retention(history_bytes=2 * len(BIG)))
         fill(log, 6)
 
@@ -336,7 +336,7 @@ def places(segments: list[StoredSegment]) -> list[tuple[int, int, int, int]]:
 
 
 class TestAFailedCommit:
-    """What the segments are without what the disk did not take."""
+    """The segments without what the disk did not take."""
 
     def test_takes_the_batches_away_that_were_not_durable(self) -> None:
         state = a_state()
@@ -399,7 +399,7 @@ class TestRestore:
         assert as_stored(restored) == stored == as_stored(proxy.state)
 
     def test_counts_topics_on_so_that_no_log_id_is_used_twice(self) -> None:
-        """H13: a log id names one log, for ever."""
+        """H13: a log id names one log, forever."""
         proxy = a_broker()
         proxy.put(1, topic="a")
         proxy = proxy.restarted()

@@ -302,7 +302,7 @@ class TestAState:
 
     @pytest.mark.parametrize("adopt", [False, True])
     @pytest.mark.parametrize("more", [(b"y",), (b"y", b"z")])
-    def test_that_is_older_than_what_was_sent_goes_on_after_what_the_proxy_has(
+    def test_that_is_older_than_what_was_sent_continues_after_what_the_proxy_has(
         self, more: tuple[bytes, ...], adopt: bool
     ) -> None:
         """R24, also where the content is that of a transaction which the state has forgotten."""
@@ -317,7 +317,7 @@ class TestAState:
 
         assert stored(link.proxy) == both(b"x", *more, b"y")
 
-    def test_that_is_older_is_told_of_other_content_in_its_plan(self) -> None:
+    def test_that_is_older_learns_of_other_content_in_its_plan(self) -> None:
         state, link = Disk(), Link(MemoryProxy())
         old = self.in_a_plan(link, state, b"x", b"y")
 

@@ -47,7 +47,7 @@ def kinds(answers: Sequence[AnyReply]) -> list[type[AnyReply]]:
 
 
 def with_forgotten_epochs(proxy: MemoryProxy) -> MemoryProxy:
-    """One that has forgotten an id whose epoch was 5."""
+    """Make the proxy forget an id whose epoch was 5."""
     proxy.ask(a_hello("publisher", "other", epoch=5))
     number = proxy.state.administration.last_number + 1
     proxy.ask(an_action(ForgetClient(role="publisher", of="other"), number=number))
@@ -128,7 +128,7 @@ def test_a_session_that_ends_while_a_task_stages_takes_what_is_staged_along() ->
     assert kinds(link.answers)[-1] is StageLost
 
 
-def test_a_task_is_told_that_there_are_too_many_ids() -> None:
+def test_a_task_learns_that_there_are_too_many_ids() -> None:
     """All of them have an effect: none can be forgotten."""
     proxy = a_broker(publishers=(), subscribers=(), settings=BrokerSettings(clients_max=1))
     a_writer(Link(proxy)).stage(1, 0, ATTEMPT, 0, BATCH)

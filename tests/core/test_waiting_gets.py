@@ -50,7 +50,7 @@ def subscribed(*clients: str, terms: Terms = Terms()) -> MemoryProxy:  # noqa: B
 
 
 def wait_of(proxy: MemoryProxy, cursor: int = 0, **more: object) -> object:
-    """Ask with a GET that waits; give its return address."""
+    """Ask with a GET that waits; return its return address."""
     facts = {"wait_ms": WAIT_MS, "request": 2} | more
     return proxy.send(a_get(cursor, **facts))  # type: ignore[arg-type]
 
@@ -238,7 +238,7 @@ class TestWhoAsksAgain:
 
         assert isinstance(proxy.answer_to(get), Fenced)
 
-    def test_is_told_that_its_subscription_has_ended(self) -> None:
+    def test_learns_that_its_subscription_has_ended(self) -> None:
         proxy = subscribed()
         get = wait_of(proxy)
 
@@ -246,7 +246,7 @@ class TestWhoAsksAgain:
 
         assert isinstance(proxy.answer_to(get), NotSub)
 
-    def test_is_told_that_its_subscription_has_expired(self) -> None:
+    def test_learns_that_its_subscription_has_expired(self) -> None:
         proxy = subscribed(terms=Terms(lease_ms=60_000))
         get = wait_of(proxy, wait_ms=30_000)
         expired = ended_leases(proxy.state, 1000.0)
@@ -274,7 +274,7 @@ class TestMessagesAtQoS0:
         assert became == "taken"
         proxy.commit()
 
-    def test_answer_who_says_how_much_of_the_ring_it_knows(self) -> None:
+    def test_answer_a_get_that_says_how_much_of_the_ring_it_knows(self) -> None:
         proxy = subscribed("s", "r")
         reads, does_not = wait_of(proxy, ring=0), wait_of(proxy, client="r")
 
@@ -285,7 +285,7 @@ class TestMessagesAtQoS0:
         assert reply.ring == 1
         assert proxy.answer_to(does_not) is None
 
-    def test_that_came_on_the_way_are_told_at_once(self) -> None:
+    def test_that_came_on_the_way_are_reported_at_once(self) -> None:
         proxy = subscribed()
         self.offer(proxy, 1)
 
@@ -353,7 +353,7 @@ class TestManyThatWait:
 
 
 class TestWhenTheDisk:
-    def test_does_not_answer_what_waits_goes_on_to_wait(self) -> None:
+    def test_does_not_answer_what_waits_continues_to_wait(self) -> None:
         proxy = subscribed()
         get = wait_of(proxy)
         proxy.decide(a_put(1), put_body(1))

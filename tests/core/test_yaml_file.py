@@ -127,7 +127,7 @@ def test_a_file_may_be_as_large_as_the_limit_and_not_larger(tmp_path: Path) -> N
         load_yaml(path)
 
 
-def test_a_file_that_cannot_be_read_is_told_in_one_sentence(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_reported_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"x\.yaml: cannot be read: No such file"):
         load_yaml(tmp_path / "x.yaml")
     with pytest.raises(ConfigurationError, match="cannot be read: Is a directory"):
@@ -136,7 +136,7 @@ def test_a_file_that_cannot_be_read_is_told_in_one_sentence(tmp_path: Path) -> N
         load_yaml(Path("a\0b"))
 
 
-def test_text_in_another_encoding_is_told_with_its_line(tmp_path: Path) -> None:
+def test_text_in_another_encoding_is_reported_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_bytes("a: 1\nb: é".encode("latin-1"))
 

@@ -138,7 +138,7 @@ class _Plainly(yaml.SafeDumper):
 
 @each_reader
 @given(_DOCUMENTS)
-@example({"\n": None})  # found here: a key with a line feed made two lines of one
+@example({"\n": None})  # a key with a line feed must not make two lines of one
 @example({"topics": {"\n": {"\x1b[2J": 1}}})
 @example({"topics": {"t": {"\n": 1}}})
 @example({"steps": [{"\n": 1}]})
@@ -164,7 +164,7 @@ def test_any_bytes(read: Callable[[Document], None], content: bytes) -> None:
     put=st.sampled_from([*"[]{},:?-|>'\"#&*!%@`\n\t =<.~", "\n  ", "- ", "\x00", "é", "---\n", ""]),
     taken=st.integers(0, 30),
 )
-def test_files_of_ours_with_a_slip_of_the_pen(
+def test_our_files_with_a_slip_of_the_pen(
     read: Callable[[Document], None], content: bytes, at: int, put: str, taken: int
 ) -> None:
     at %= len(content)
@@ -192,7 +192,7 @@ LARGE = {
 
 @pytest.mark.parametrize("content", LARGE.values(), ids=LARGE)
 def test_a_large_file_is_read_or_refused_in_a_few_lines(content: bytes) -> None:
-    """Found here: topics cost the square of their number, and every unknown key a paragraph."""
+    """Topics must not cost the square of their number, nor every unknown key a paragraph."""
     assert len(content) <= STEP_FILE_BYTES_MAX
 
     try:

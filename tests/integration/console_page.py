@@ -1,4 +1,4 @@
-"""A console as tests use it: started, filled with what is to be seen, opened in a browser."""
+"""A console as tests use it: started, filled with what the page must show, opened in a browser."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class Helper:
         self._socket, self._process = channel, process
 
     def ask(self, request: Mapping[str, Any], descriptors: Sequence[int] = ()) -> Any:
-        """Send a request; give the answer."""
+        """Send a request; return the answer."""
         with self._asking:
             socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
             answer = self._socket.recv(_FRAME_BYTES_MAX)
@@ -128,7 +128,7 @@ class Helper:
         return ForkedProcess(self, self.ask(request, files))
 
     def close(self) -> None:
-        """Let it end."""
+        """End it."""
         self._socket.close()
 
 
@@ -226,7 +226,7 @@ def main() -> None:
 
 
 def _run(request: Mapping[str, Any]) -> NoReturn:
-    """What a child is for."""
+    """In the child: run the request for which it was forked."""
     if request["process_group"] is not None:
         os.setpgid(0, request["process_group"])
     os.environ.clear()
@@ -258,7 +258,7 @@ def _end(status: object) -> NoReturn:
     be copied first, which costs more than all else that a short process does.
     """
     if not (status is None or isinstance(status, int)):
-        sys.exit(status)  # type: ignore[arg-type]  # a text, which is to be printed
+        sys.exit(status)  # type: ignore[arg-type]  # a text, which Python prints
     threading._shutdown()  # type: ignore[attr-defined]  # waits for those that are no daemons
     atexit._run_exitfuncs()
     gc.collect()  # what the module has left: clients, sockets, files

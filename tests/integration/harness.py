@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 
 def eventually(look: Callable[[], T | None], what: str, *, timeout_s: float = PATIENCE_S) -> T:
-    """Look again and again until there is something to see; give it."""
+    """Look again and again until there is something to see; return it."""
     deadline_s = time.monotonic() + timeout_s
     pause_s = LOOK_AGAIN_S
     while not (found := look()):
@@ -99,7 +99,7 @@ class Process(ChildProcess):
     def _start(
         self, command: Sequence[str], **options: Any
     ) -> tuple[RunningProcess, IO[bytes] | None]:
-        """Fork a module of ours from a process that has imported it, on Linux."""
+        """Fork one of our modules from a process that has imported it, on Linux."""
         if IS_LINUX and (child := helper(REPOSITORY).start(command, **options)):
             return child, None
         return super()._start(command, **options)
@@ -120,11 +120,11 @@ class Process(ChildProcess):
         return " ".join(self.stderr.split()).replace(HEARS_RESETS, "").strip()
 
     def ready(self, within_s: float = PATIENCE_S) -> str:
-        """Wait for the line that says it is ready; give it."""
+        """Wait for the line that says it is ready; return it."""
         return super().ready(within_s)
 
     def wait(self, within_s: float | None = PATIENCE_S) -> int:
-        """Wait for its end; give the exit code."""
+        """Wait for its end; return the exit code."""
         try:
             return super().wait(within_s)
         except subprocess.TimeoutExpired:
@@ -135,7 +135,7 @@ class Process(ChildProcess):
         assert self.wait() == 0, f"{self} ended with {self.exit_code}\n{self.stderr}"
 
     def terminate(self) -> int:
-        """SIGTERM; give the exit code."""
+        """SIGTERM; return the exit code."""
         self.signal(signal.SIGTERM)
         return self.wait()
 
@@ -285,7 +285,7 @@ class Service:
         eventually(look, f"subscription of {clients} to {topic}")
 
     def removed(self, topic: str) -> int:
-        """Wait until retention has removed something; give the new start."""
+        """Wait until retention has removed something; return the new start."""
         return eventually(lambda: self.topic(topic).start, f"removal from {topic}")
 
     def payloads(self, topic: str) -> list[bytes]:
@@ -313,7 +313,7 @@ class Service:
 def zmq_context(linger_ms: int = 0) -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
     """A context that ends with its test, however that ends.
 
-    One that is left to the garbage collector waits for its peers, for ever, in whichever test runs
+    One that is left to the garbage collector waits for its peers, forever, in whichever test runs
     then.
     """
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -327,7 +327,7 @@ def zmq_context(linger_ms: int = 0) -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
 def losing_link(
     endpoint: str, *, answers: int, kind: type[Reply] | None = None
 ) -> Iterator[LinkTo]:
-    """A link to one endpoint of the proxy: so many answers pass, and the next one is lost.
+    """A link to one endpoint of the proxy: a number of answers pass, and the next one is lost.
 
     What comes after that is lost, too, until the link is healed.
 
@@ -340,7 +340,7 @@ def losing_link(
 
 
 def lose_answers(link: LinkTo, after: int, kind: type[Reply] | None = None) -> None:
-    """Let so many answers of a kind pass, then lose them; a header begins with its name."""
+    """Let a number of answers of a kind pass, then lose them; a header begins with its name."""
     words = ["answer"] if kind is None else ["answer", kind.__struct_config__.tag]
     named = b"".join(map(msgspec.msgpack.encode, words))
     link.half_open("answers", awaited=[named] * (after + 1))

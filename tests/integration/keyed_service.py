@@ -87,7 +87,7 @@ class KeyedService(Service):
         os.replace(self.directory / "rights.new", self.known / "rights.yaml")
 
     def audit(self, count: int) -> list[dict[str, Any]]:
-        """The lines of the audit log, once there are so many: a thread writes them."""
+        """The lines of the audit log, once there are this many: a thread writes them."""
 
         def lines() -> list[str]:
             whole = (self.data_dir / "audit.jsonl").read_text().split("\n")[:-1]
@@ -109,7 +109,7 @@ class KeyedService(Service):
     def start_relay(
         self, name: str, above: str, *, server: str = "proxy", knows_keys: bool = True
     ) -> str:
-        """Start a relay that knows the same keys; give its endpoint, without keys."""
+        """Start a relay that knows the same keys; return its endpoint, without keys."""
         clients = ("--clients", self.known) if knows_keys else ()
         endpoint, push = self.own_endpoint(), self.own_endpoint()
         relay: Process = self.run(

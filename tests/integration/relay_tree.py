@@ -67,7 +67,7 @@ class Source:
         self._ends: dict[str, int] = {}
 
     def listen(self) -> set[bytes]:
-        """Take what is said from below; give the prefixes that are wanted."""
+        """Take what is said from below; return the prefixes that are wanted."""
         while self.socket.poll(0):
             said = self.socket.recv()
             self.heard += 1

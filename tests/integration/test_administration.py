@@ -11,7 +11,7 @@ from reliable_pubsub import Admin, Earliest, LostError, TryLaterError
 from .harness import IMPATIENT, NOWHERE, PATIENCE_S, Service
 
 
-def test_what_an_operator_does_survives_kill_9_is_told_audited_and_agreed_to_by_the_checker(
+def test_what_an_operator_does_survives_kill_9_is_reported_audited_and_agreed_to_by_the_checker(
     service: Service,
 ) -> None:
     folder = service.directory / "journals"

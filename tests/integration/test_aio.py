@@ -255,7 +255,7 @@ class TestAProgram:
 
         assert asyncio.run(program()) == ("s",)
 
-    def test_leaves_a_loop_and_goes_on_after_what_it_has_taken(self, running: Service) -> None:
+    def test_leaves_a_loop_and_continues_after_what_it_has_taken(self, running: Service) -> None:
         async def program() -> list[tuple[bytes, bool]]:
             async with subscriber(running) as reader:
                 await reader.subscribe("t", start=Earliest)

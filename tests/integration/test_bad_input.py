@@ -1,4 +1,4 @@
-"""What a person writes wrong: exit code 2, the place, the way out; and nothing is sent."""
+"""Mistakes of users: exit code 2, the place, what to do; and nothing is sent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GOOD_PUBLISHER = "steps: [{topic: t, message: m}]"
 
 
 def refused(process: Process, *parts: str) -> None:
-    """It ended with exit code 2 and a text that has all of `parts`, and sent nothing."""
+    """Check that it ended with exit code 2 and a text with all of `parts`, and sent nothing."""
     assert process.wait() == 2, process.stdout + process.stderr
     text = " ".join(process.stderr.split())
     for part in parts:
@@ -44,7 +44,7 @@ def refused(process: Process, *parts: str) -> None:
     ],
     ids=["keys", "no YAML", "message file"],
 )
-def test_a_bad_publisher_file_is_told_with_its_place(
+def test_a_bad_publisher_file_is_reported_with_its_place(
     steps: str, parts: list[str], service: Service
 ) -> None:
     refused(service.run("publisher", "-f", service.file("bad.yaml", steps), "-i", "p"), *parts)
@@ -52,7 +52,7 @@ def test_a_bad_publisher_file_is_told_with_its_place(
     assert not (service.directory / "client-state").exists()
 
 
-def test_a_bad_subscriber_file_is_told_with_its_place(service: Service) -> None:
+def test_a_bad_subscriber_file_is_reported_with_its_place(service: Service) -> None:
     steps = "steps:\n- {action: subscribe, topic: t}\n- {action: get, topic: t, on_empty: stop}\n"
 
     process = service.run("subscriber", "-f", service.file("bad.yaml", steps), "-i", "s")
@@ -60,7 +60,7 @@ def test_a_bad_subscriber_file_is_told_with_its_place(service: Service) -> None:
     refused(process, "bad.yaml, line 3", "steps[1].on_empty", "'stop'", "one of wait, skip")
 
 
-def test_a_file_that_is_missing_or_no_text_is_told(service: Service) -> None:
+def test_a_file_that_is_missing_or_no_text_is_reported(service: Service) -> None:
     (service.directory / "binary.yaml").write_bytes(b"steps:\n  - \xff\xfe\n")
 
     missing = service.run("publisher", "-f", "missing.yaml", "-i", "p")
@@ -108,7 +108,7 @@ def test_a_proxy_refuses_to_listen_to_the_network(service: Service) -> None:
     ],
     ids=["choice", "endpoint", "missing file", "bad file", "option"],
 )
-def test_bad_settings_of_a_proxy_are_told(
+def test_bad_settings_of_a_proxy_are_reported(
     options: list[str], parts: list[str], service: Service
 ) -> None:
     service.file("bad.yaml", "send_retries: 3\ndurabilty: os\n")
@@ -116,7 +116,7 @@ def test_bad_settings_of_a_proxy_are_told(
     refused(service.run("proxy", *options), *parts)
 
 
-def test_a_port_that_is_taken_is_told(service: Service) -> None:
+def test_a_port_that_is_taken_is_reported(service: Service) -> None:
     service.start_proxy()
     other = service.directory / "other"
 

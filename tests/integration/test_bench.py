@@ -109,7 +109,7 @@ def test_a_cost_is_worse_if_it_surely_grew_and_by_a_tenth(ratios: list[float], w
 
 def test_the_cost_of_a_process_is_compared_pass_by_pass_over_all_of_its_threads() -> None:
     before = [{("put", "proxy", "loop"): 10.0, ("put", "proxy", "door"): 10.0}] * 2
-    now = [{("put", "proxy", "loop"): us} for us in (30.0, 10.0)]  # the door is no more
+    now = [{("put", "proxy", "loop"): us} for us in (30.0, 10.0)]  # the front door's thread is gone
 
     assert ratios_of(now, before) == {("put", "proxy"): [1.5, 0.5]}
 

@@ -1,4 +1,4 @@
-"""What strangers may make an endpoint hold, at real sockets: who is above is cut off."""
+"""What strangers may make an endpoint hold, at real sockets: peers above a bound are cut off."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Raw:
         self.said_bytes += said_bytes
 
     def may_say(self, timeout_s: float) -> bool:
-        """Whether more is taken before so long."""
+        """Whether more is taken within this time."""
         return bool(select.select([], [self.socket], [], timeout_s)[1])
 
     @property
@@ -261,7 +261,7 @@ def test_who_says_too_much_is_cut_off_while_the_loop_is_busy(below: Below) -> No
 
 
 def comes_in(endpoint: str, timeout_s: float, source: str = "127.0.0.1") -> bool:
-    """Whether a connection is there before so long."""
+    """Whether a connection is there within this time."""
     with socket.socket() as peer:
         peer.bind((source, 0))
         peer.settimeout(timeout_s)
@@ -373,7 +373,7 @@ def test_a_message_without_end_is_cut_off(
     guarded: Callable[[int], Listening],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of empty parts whatever the bound of bytes: libzmq holds 32 times as much."""
+    """Empty parts have a bound of their own: libzmq holds 32 times as much for them."""
     monkeypatch.setattr(allowance, "UNHEARD_BYTES_MAX", bytes_max)
     monkeypatch.setattr(allowance, "UNHEARD_BYTES_MAX_TOGETHER", bytes_max)
     listener = guarded(kind)
@@ -495,7 +495,7 @@ def test_a_connection_that_is_cut_while_its_input_is_stopped_does_not_end_the_pr
         assert process.ask("cut") == "cut"
         for _ in range(4):
             assert alive.socket.recv(9), "no PING"
-        assert process.ask("go on") == "all served"
+        assert process.ask("continue") == "all served"
         assert process.wait(PATIENCE_S) == 0
 
 

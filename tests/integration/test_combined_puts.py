@@ -1,4 +1,4 @@
-"""Puts of several threads share requests, and each is told what is true for its message (R25)."""
+"""Puts of several threads share requests, and each gets the outcome of its own message (R25)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ THREADS = 8
 
 
 class Interrupted(BaseException):
-    """No error of ours."""
+    """Not a PubSubError."""
 
 
 class HoldingLink(Link):
@@ -82,7 +82,7 @@ Outcomes = dict[bytes, Receipt | BaseException]
 def put_from_threads(
     link: HoldingLink, put: Callable[[Publisher, bytes], Receipt], *, first: bytes = b"first"
 ) -> Outcomes:
-    """One thread puts, and is held; the others come. What became of each, by its payload."""
+    """One thread puts, and is held; the others come. The outcome of each, by its payload."""
     outcomes: Outcomes = {}
     link.publisher.ready_for("t")
 
@@ -139,7 +139,7 @@ def test_puts_on_other_topics_do_not_share() -> None:
 
 
 @pytest.mark.parametrize("fate", ["<", ">"])
-def test_in_doubt_together_is_kept_together_and_each_is_told_so(fate: str) -> None:
+def test_in_doubt_together_is_kept_together_and_each_call_raises_it(fate: str) -> None:
     link = HoldingLink(fate)
 
     outcomes = put_from_threads(link, put_at(2))
@@ -157,7 +157,7 @@ def test_in_doubt_together_is_kept_together_and_each_is_told_so(fate: str) -> No
 def test_where_the_sending_thread_is_interrupted_the_others_lose_and_double_nothing(
     fate: str,
 ) -> None:
-    """Before or after the proxy has them; the next one may be interrupted as well."""
+    """Before or after the proxy has them; the next thread may be interrupted as well."""
     link = HoldingLink(fate)
 
     outcomes = put_from_threads(link, put_at(2))
@@ -170,7 +170,7 @@ def test_where_the_sending_thread_is_interrupted_the_others_lose_and_double_noth
 
 
 def test_after_an_interrupted_thread_what_is_in_doubt_is_kept_for_the_others() -> None:
-    """Its batch is sent again by the next one, who does not reach the proxy either."""
+    """Its batch is sent again by the next thread, which does not reach the proxy either."""
     link = HoldingLink("?<")
 
     outcomes = put_from_threads(link, put_at(2))
@@ -182,7 +182,7 @@ def test_after_an_interrupted_thread_what_is_in_doubt_is_kept_for_the_others() -
     each_once(link, outcomes)
 
 
-def test_what_is_refused_together_is_put_alone_so_that_each_is_told_of_its_own() -> None:
+def test_what_is_refused_together_is_put_alone_so_that_each_gets_its_own_outcome() -> None:
     link = HoldingLink("L.L")
 
     outcomes = put_from_threads(link, put_at(2))

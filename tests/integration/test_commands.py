@@ -39,7 +39,7 @@ OUTPUT_IS_FULL = ("sh", "-c", 'exec "$0" -m reliable_pubsub "$@" > /dev/full', s
 
 
 def ended(process: Process, exit_code: int, *parts: str) -> None:
-    """It ended so, with one paragraph that has all of `parts`."""
+    """Check that it ended so, with one paragraph that has all of `parts`."""
     assert process.wait() == exit_code, process.stdout + process.stderr
     text = " ".join(process.stderr.split())
     for part in parts:
@@ -123,7 +123,7 @@ def test_a_signal_ends_a_proxy_with_exit_code_0_and_an_unfinished_plan_with_3(
         assert said == ("" if process is proxy else RESUME)
 
     service.start_proxy()
-    service.subscriber("s", WAITING)  # goes on, and gets what the publisher has left
+    service.subscriber("s", WAITING)  # continues, and gets what the publisher has left
     ready = service.publisher("p", SLOW).ready()
     assert ready.endswith("messages=3 left=2")
     eventually(lambda: service.line_count("s") == 2, "second message")
@@ -301,7 +301,7 @@ def test_status_of_a_proxy_that_is_away_is_exit_code_3(service: Service) -> None
     ended(process, 3, "PROXY_UNREACHABLE", NOWHERE)
 
 
-def test_status_watch_goes_on_until_a_signal(service: Service) -> None:
+def test_status_watch_continues_until_a_signal(service: Service) -> None:
     service.start_proxy()
     process = service.run(
         "", "status", "--json", "--watch", "--endpoint", service.subscriber_endpoint

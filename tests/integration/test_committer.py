@@ -22,7 +22,7 @@ from .harness import ANY_PORT, PATIENCE_S
 
 
 class HeldStore:
-    """A store whose first commit lasts until the test lets it end."""
+    """A store whose first commit lasts until the test ends it."""
 
     def __init__(self) -> None:
         self.commits: list[int] = []  # records of each
@@ -64,12 +64,12 @@ def test_a_commit_of_the_loop_that_hangs_gives_the_loop_to_the_second_thread() -
     store = HeldStore()
     woken = threading.Semaphore(0)
     committer = Committer(store, wake=woken.release)
-    goes_on: list[bool] = []
+    continues: list[bool] = []
 
     def loop() -> None:
         committer.submitted.append(Work([an_append(0)], 1))
-        goes_on.append(committer.commit())
-        goes_on.append(committer.serve())
+        continues.append(committer.commit())
+        continues.append(committer.serve())
 
     first = threading.Thread(target=loop)
     first.start()
@@ -82,7 +82,7 @@ def test_a_commit_of_the_loop_that_hangs_gives_the_loop_to_the_second_thread() -
     committer.close()
     first.join()
 
-    assert goes_on == [False, False]
+    assert continues == [False, False]
     assert store.commits == [1, 1]
     assert list(committer.outcomes) == [Committed(1), Committed(2)]
 
@@ -94,7 +94,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("patient")
-def test_the_loop_commits_by_itself_while_commits_are_fast() -> None:
+def test_the_loop_commits_itself_while_commits_are_fast() -> None:
     store = HeldStore()
     store.may_end.set()
     committer = Committer(store, wake=lambda: None)
@@ -150,7 +150,7 @@ def a_server(data_dir: Path, warn: Callable[[str], None] = lambda _: None) -> Se
     return Server(settings, warn=warn)
 
 
-def test_an_operator_is_told_once_each_time_that_a_program_holds_the_write_ahead_log(
+def test_the_log_says_once_each_time_that_a_program_holds_the_write_ahead_log(
     tmp_path: Path,
 ) -> None:
     told: list[str] = []
@@ -165,7 +165,7 @@ def test_an_operator_is_told_once_each_time_that_a_program_holds_the_write_ahead
     assert "because another program reads the store" in told[0]
 
 
-def test_an_operator_is_told_once_that_a_full_disk_can_be_written_again(tmp_path: Path) -> None:
+def test_the_log_says_once_that_a_full_disk_can_be_written_again(tmp_path: Path) -> None:
     told: list[str] = []
     server = a_server(tmp_path, told.append)
     server._full_at_s = 5.0
@@ -205,7 +205,7 @@ def test_durations_of_commits_are_counted_up_to_their_bound_inclusive() -> None:
             patch("time.perf_counter", side_effect=(0.0, taken_s)),
         ):
             committer.submitted.append(Work([an_append(0)], 1))
-            committer.last_commit_s = 0.0  # so that it commits by itself
+            committer.last_commit_s = 0.0  # so that the loop commits
             committer.commit()
 
     assert committer.by_duration[:3] == [2, 1, 1]

@@ -216,7 +216,9 @@ class TestMessages:
         expect(page.get_by_role("alert")).to_have_count(0)
         expect(key).to_have_value("key-1")
 
-    def test_are_told_with_their_story_headers_and_payload_in_three_forms(self, seen: Seen) -> None:
+    def test_are_shown_with_their_story_headers_and_payload_in_three_forms(
+        self, seen: Seen
+    ) -> None:
         page = seen.go("topic", "orders")
         page.get_by_role("link", name="Message at offset 1", exact=True).click()
         one = page.get_by_role("complementary", name="Message at offset 1")

@@ -173,7 +173,7 @@ def test_thirty_kills_at_random_moments_lose_double_and_disorder_nothing(
     }
 
 
-def test_a_subscriber_killed_inside_a_batch_goes_on_inside_it(service: Service) -> None:
+def test_a_subscriber_killed_inside_a_batch_continues_inside_it(service: Service) -> None:
     service.start_proxy()
     plan = """
         steps:

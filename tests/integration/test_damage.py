@@ -22,7 +22,7 @@ SUBSCRIBE = "steps: [{action: subscribe, topic: t}]"
 
 
 def damaged(process: Process, *parts: str) -> None:
-    """It ended with exit code 5 and one paragraph that has all of `parts`."""
+    """Check that it ended with exit code 5 and one paragraph with all of `parts`."""
     assert process.wait() == 5, process.stdout + process.stderr
     text = " ".join(process.stderr.split())
     for part in ("DAMAGED", *parts):
@@ -40,7 +40,7 @@ def ten(service: Service) -> Service:
 
 
 def change(service: Service, statement: str) -> None:
-    """What a failing disk, or a person, would do to the store."""
+    """Change the store as a failing disk, or a user, would."""
     with closing(sqlite3.connect(service.data_dir / "proxy.sqlite3")) as store:
         assert store.execute(statement).rowcount == 1
         store.commit()
@@ -57,7 +57,7 @@ DAMAGES = {  # others: tests/store/test_check.py
 
 
 @pytest.mark.parametrize(("statement", "where", "gone"), DAMAGES.values(), ids=DAMAGES)
-def test_damage_refuses_to_start_and_giving_it_up_is_told_to_all(
+def test_damage_refuses_to_start_and_giving_it_up_is_reported_to_all(
     statement: str, where: str, gone: tuple[int, int], ten: Service
 ) -> None:
     change(ten, statement)
@@ -88,17 +88,17 @@ def test_damage_refuses_to_start_and_giving_it_up_is_told_to_all(
 
 
 def in_the_log(service: Service, payload: bytes) -> None:
-    """What a failing disk does to a page that stands in the log of a killed proxy."""
+    """Change a page in the write-ahead log of a killed proxy, as a failing disk does."""
     path = service.data_dir / "proxy.sqlite3-wal"
     content = path.read_bytes()
     assert payload in content
     path.write_bytes(content.replace(payload, payload.swapcase()))
 
 
-def test_a_damaged_log_refuses_to_start_and_clients_that_are_ahead_are_told(
+def test_a_damaged_log_refuses_to_start_and_clients_that_are_ahead_learn_it(
     service: Service,
 ) -> None:
-    """P6: SQLite alone would go on without these commits and say nothing."""
+    """P6: SQLite alone would continue without these commits and say nothing."""
     service.start_proxy()
     with (
         service.open_subscriber("s", state_dir=service.state_dir) as subscriber,

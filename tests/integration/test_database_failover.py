@@ -1,4 +1,4 @@
-"""kill -9 of the database server: its synchronous standby is promoted, and the proxies go on."""
+"""kill -9 of the database server: its synchronous standby is promoted, and the proxies continue."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def running(service: Service) -> Service:
 
 
 def work(subscriber: Subscriber, count: int) -> None:
-    """A program: get so many messages of topic t, and acknowledge each."""
+    """A program: get a number of messages of topic t, and acknowledge each."""
     for _ in range(count):
         assert subscriber.get("t", timeout_s=PATIENCE_S)
         subscriber.acknowledge("t")
@@ -42,7 +42,7 @@ def test_a_put_returns_when_all_have_acknowledged_and_says_who(running: Service)
             thread.join()
 
 
-def test_a_put_that_waits_for_a_dead_subscriber_names_it_and_may_go_on_waiting(
+def test_a_put_that_waits_for_a_dead_subscriber_names_it_and_may_keep_waiting(
     running: Service,
 ) -> None:
     steps = """
@@ -86,7 +86,7 @@ def test_a_put_does_not_wait_for_a_subscriber_that_expires_and_names_it(running:
         assert (receipt.delivery.acknowledged, receipt.delivery.left) == (("s",), ("silent",))
 
 
-def test_a_step_that_waits_goes_on_waiting_after_a_kill_and_puts_nothing_twice(
+def test_a_step_that_waits_keeps_waiting_after_a_kill_and_puts_nothing_twice(
     running: Service,
 ) -> None:
     with running.open_subscriber("s") as subscriber:

@@ -1,7 +1,7 @@
 """A disk that is really full: a small tmpfs in a mount namespace of its own.
 
 Puts are refused, gets are served, nothing acknowledged is lost, and when there is space again the
-proxy goes on by itself. Where namespaces are not allowed, a file size limit shows the other half:
+proxy continues unaided. Where namespaces are not allowed, a file size limit shows the other half:
 a write that fails for another reason ends the process.
 """
 
@@ -41,7 +41,7 @@ class SmallDisk:
         """Mount it, and fill most of it.
 
         Raises:
-            pytest.skip.Exception: this machine does not let us.
+            pytest.skip.Exception: this machine does not allow it.
         """
         service.data_dir.mkdir()
         script = (

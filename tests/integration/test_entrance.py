@@ -1,4 +1,4 @@
-"""More connections than a process may have, or more at once: they wait, the others go on.
+"""More connections than a process may have, or more at once: they wait, the others continue.
 
 What is decided is in tests/relay/test_inflow.py; rates are measured by `scripts/fuzz --secure`.
 """
@@ -107,7 +107,7 @@ def full(service: Service) -> Iterator[Watched]:
 
 
 @needs_filters
-def test_beyond_connections_max_newcomers_wait_and_those_that_are_there_go_on(
+def test_beyond_connections_max_newcomers_wait_and_those_that_are_there_continue(
     service: Service,
 ) -> None:
     """Peers that say nothing count too."""

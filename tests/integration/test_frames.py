@@ -10,7 +10,7 @@ import pytest
 
 from reliable_pubsub.common.frames import frames_of
 
-# Garbage with a `threading.local` waits, and is collected when so many objects more are made.
+# Garbage with a `threading.local` waits, and is collected when this many objects more are made.
 LOOK = """
 import gc, sys, threading
 from reliable_pubsub.common.frames import frames_of

@@ -1,4 +1,4 @@
-"""What strangers send: each request gets one answer, the rest of the world goes on."""
+"""What strangers send: each request gets one answer, the rest of the world continues."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def peer(endpoint: str, kind: int = zmq.REQ) -> Iterator[zmq.Socket[bytes]]:
 
 
 def answer_to(endpoint: str, frames: Sequence[bytes]) -> AnyReply:
-    """Send frames as a REQ socket does; give the answer."""
+    """Send frames as a REQ socket does; return the answer."""
     with peer(endpoint) as one:
         one.send_multipart(frames)
         return decode_reply(one.recv_multipart())[0]

@@ -57,7 +57,7 @@ class Peer:
 
 @pytest.fixture(autouse=True, params=["the loop", "the committer"])
 def who_commits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever thread is in the commit that hangs, the other one goes on."""
+    """Whichever thread is in the commit that hangs, the other one continues."""
     monkeypatch.setattr(committer, "FAST_S", math.inf if request.param == "the loop" else -1.0)
 
 
@@ -86,7 +86,7 @@ def an_acknowledger(peers: ExitStack, service: Service, client: str) -> tuple[Pe
 
 @pytest.mark.usefixtures("server")
 class TestWhileTheDiskDoesNotAnswer:
-    def test_gets_go_on_though_other_subscribers_acknowledge(
+    def test_gets_continue_though_other_subscribers_acknowledge(
         self, store: GatedStore, service: Service, peers: ExitStack
     ) -> None:
         with service.open_publisher("p") as publisher:
@@ -146,7 +146,7 @@ class TestWhileTheDiskDoesNotAnswer:
 
 
 @pytest.mark.usefixtures("server")
-def test_a_full_disk_is_told_in_the_log_once_and_so_is_its_end(
+def test_a_full_disk_is_reported_in_the_log_once_and_so_is_its_end(
     store: GatedStore, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(proxy_server, "SPACE_S", 0.0)

@@ -55,7 +55,7 @@ FLOOD, AT_ONCE = 400, 20
 FLOOD_S, FLOOD_MIB_MAX = 4.0, 80.0
 ANSWER_S = 20.0
 ENDLESS = 200  # requests of full size: more than both sides and the kernel keep of a connection
-STOPPED_MS = 2000  # a connection that takes nothing for so long is stopped
+STOPPED_MS = 2000  # a connection that takes nothing for this long is stopped
 ONCE = RetryPolicy(timeout_s=ANSWER_S, retries_max=0)  # a request that goes unanswered is a fault
 
 
@@ -163,7 +163,7 @@ def test_honest_clients_get_each_message_once_beside_a_flood_of_the_push_endpoin
 def test_peers_that_ask_too_much_and_reset_do_not_end_the_proxy(
     stays: bool, shared: tuple[Service, Process, Pair]
 ) -> None:
-    """Found here: an assertion of libzmq, within the first hundred connections."""
+    """An assertion of libzmq would fail within the first hundred connections."""
     service, proxy, honest = shared
     one = attack("asks too much and resets", random.Random(SEED), SCENE, "publisher")
     one = replace(one, rest=one.rest * 4, stays_s=0.001 if stays else 0.0)
@@ -204,7 +204,7 @@ SILENT = {
 
 
 class Talkative:
-    """In the place of an engine: answers at length whatever is asked."""
+    """A stand-in for an engine: gives a long answer to every request."""
 
     outputs = ()
 
@@ -226,7 +226,7 @@ def idle_door() -> Iterator[FrontDoor]:
 
 @pytest.fixture
 def door() -> Iterator[FrontDoor]:
-    """A front door where whatever is asked is answered at length."""
+    """A front door that gives a long answer to every request."""
     with zmq_context() as context:
         door = FrontDoor(context, "publisher", "tcp://127.0.0.1:*")
         ending = threading.Event()
@@ -246,13 +246,13 @@ def door() -> Iterator[FrontDoor]:
 
 @pytest.fixture
 def no_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of every door that is opened after this."""
+    """No heartbeats at doors that are opened after this."""
     monkeypatch.setattr(sockets, "HEARTBEAT_MS", 0)
 
 
 @pytest.fixture
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of every door that is opened after this."""
+    """Short timeouts at doors that are opened after this."""
     monkeypatch.setattr(sockets, "HANDSHAKE_MS", 200)
     monkeypatch.setattr(sockets, "HEARTBEAT_MS", 100)
     monkeypatch.setattr(sockets, "HEARTBEAT_TIMEOUT_MS", 200)
@@ -294,7 +294,7 @@ def read_handshake(peer: socket.socket) -> None:
 def test_a_peer_that_falls_silent_loses_its_connection(
     opening: bytes, rest: bytes, door: FrontDoor
 ) -> None:
-    """Also in versions 1 and 2, which know no heartbeat: they are not let in at all."""
+    """Also in versions 1 and 2, which know no heartbeat: they are refused."""
 
     def in_time() -> socket.socket | None:
         with suppress(ConnectionError):  # this machine was too slow for so little patience
@@ -328,7 +328,7 @@ def test_a_peer_that_reads_nothing_loses_its_connection_and_its_answers(
 def test_connections_that_say_nothing_are_looked_at_about_once_a_second(
     idle_door: FrontDoor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that many of them cost little."""
+    """Many of them must cost little."""
     looks: dict[int, list[float]] = {}
 
     def seen(descriptor: int) -> TcpCounters | None:
@@ -356,7 +356,7 @@ def test_connections_that_say_nothing_are_looked_at_about_once_a_second(
 def test_a_peer_that_asks_without_end_is_stopped(idle_door: FrontDoor) -> None:
     """P7: what it asks waits at its own side, and not in our memory."""
     if idle_door.hears_resets:
-        pytest.skip("this system does not let us ignore resets: there is no bound")
+        pytest.skip("this system cannot ignore resets: there is no bound")
     with zmq_context() as context:
         fast = context.socket(zmq.DEALER)
         fast.setsockopt(zmq.SNDHWM, 1)

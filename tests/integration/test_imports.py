@@ -33,7 +33,7 @@ except KeyboardInterrupt:
 
 
 def run(program: str) -> str:
-    """Run a program in a process that has imported nothing; give what it writes."""
+    """Run a program in a process that has imported nothing; return what it writes."""
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True
     )

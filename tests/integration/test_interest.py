@@ -87,7 +87,7 @@ def ends(topic: str) -> InterestChange:
 
 class TestAFeed:
     def other(self, running: Service, call: str, topic: str) -> None:
-        """Let a process of its own call a method of its subscriber, and end."""
+        """Call a method of a subscriber in a process of its own, which then ends."""
         command = [sys.executable, "-c", READER, running.subscriber_endpoint]
         arguments = [str(running.state_dir), call, topic]
         running.run_command(call, [*command, *arguments]).done()
@@ -116,7 +116,7 @@ class TestAFeed:
             assert [next(feed), next(feed)] == [ends("a"), begins("c")]
             assert list(publisher.interests(timeout_s=0)) == [begins("b"), begins("c")]
 
-    def test_goes_on_after_the_proxy_was_away_for_longer_than_it_is_asked(
+    def test_continues_after_the_proxy_was_away_for_longer_than_it_is_asked(
         self, running: Service
     ) -> None:
         with (

@@ -1,5 +1,5 @@
 """The files that `--journal` leaves, whatever kills the process: each line whole, the last perhaps
-torn; the next life goes on after it, and `lab check` reads it all."""
+torn; the next life continues after it, and `lab check` reads it all."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Trio:
         return self._service.subscriber("s", GET, "--journal", self._folder / "s.jsonl")
 
 
-def test_kills_in_the_middle_of_puts_leave_histories_that_go_on_and_are_judged(
+def test_kills_in_the_middle_of_puts_leave_histories_that_continue_and_are_judged(
     service: Service, folder: Path, chance: random.Random
 ) -> None:
     trio = Trio(service, folder)

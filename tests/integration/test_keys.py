@@ -110,7 +110,7 @@ def test_the_only_key_with_rights_is_revoked_as_any_other(service: KeyedService)
 
 
 def test_a_client_that_waits_is_heard_as_soon_as_its_key_is_known(service: KeyedService) -> None:
-    """A refusal is for the time being: libzmq goes on trying, and so does the client."""
+    """A refusal is for the time being: libzmq keeps trying, and so does the client."""
     service.start()
     endpoint = service.reach(service.publisher_endpoint, "stranger")
     with service.open_publisher("p", endpoint=endpoint) as publisher:

@@ -112,7 +112,7 @@ def test_a_shipped_scenario_ends_as_it_says(name: str, runs: Mapping[str, Future
 def test_pushes_have_come_where_a_scenario_pushes(
     name: str, runs: Mapping[str, Future[Result]]
 ) -> None:
-    """Else it would show nothing, because polling alone holds the rules too."""
+    """Otherwise it would show nothing, because polling alone keeps the rules, too."""
     result = runs[name].result(PATIENCE_S * len(SCENARIOS))
 
     (directory,) = re.findall(r"^files: (.*)$", result.stdout, re.MULTILINE)
@@ -238,7 +238,7 @@ def test_a_run_that_is_killed_takes_its_processes_with_it(tmp_path: Path) -> Non
     eventually(lambda: not processes_below(run), "end of its processes")
 
 
-def test_an_exercise_that_does_not_fail_is_told_with_an_exit_code_of_its_own(
+def test_an_exercise_that_does_not_fail_is_reported_with_an_exit_code_of_its_own(
     tmp_path: Path,
 ) -> None:
     file = scenario_file(tmp_path, QUICK % 20 + "expect: {violated: [V2]}")
@@ -249,7 +249,7 @@ def test_an_exercise_that_does_not_fail_is_told_with_an_exit_code_of_its_own(
     assert "V2 must break; no rule did" in result.stdout
 
 
-def test_a_process_that_ends_otherwise_is_told(tmp_path: Path) -> None:
+def test_a_process_that_ends_otherwise_is_reported(tmp_path: Path) -> None:
     file = scenario_file(tmp_path, QUICK % 20 + "expect: {exit_codes: {publisher-1: 4}}")
 
     result = lab("run", file, "--dir", tmp_path / "run")
@@ -258,7 +258,7 @@ def test_a_process_that_ends_otherwise_is_told(tmp_path: Path) -> None:
     assert "publisher-1: exit code 0, expected was exit code 4" in result.stdout
 
 
-def test_an_event_that_never_happened_is_told(tmp_path: Path) -> None:
+def test_an_event_that_never_happened_is_reported(tmp_path: Path) -> None:
     event = "events:\n  - {after: {process: publisher-1, put: 21}, kill: proxy}\n"
     file = scenario_file(tmp_path, QUICK % 20 + event)
 
@@ -270,7 +270,7 @@ def test_an_event_that_never_happened_is_told(tmp_path: Path) -> None:
     )
 
 
-def test_what_is_wrong_with_a_scenario_is_told_with_file_and_line(tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_scenario_is_reported_with_file_and_line(tmp_path: Path) -> None:
     file = scenario_file(tmp_path, QUICK % 20 + "events:\n  - {at: 1s, kil: proxy}\n")
 
     result = lab("run", file, "--dir", tmp_path / "run")
@@ -285,10 +285,10 @@ def test_a_scenario_that_needs_a_small_disk_is_skipped_where_there_can_be_none(
     result = lab("run", "disk-full", "--dir", tmp_path / "run", path="/nowhere")
 
     assert result.returncode == 2
-    assert "which this machine does not let us make" in " ".join(result.stderr.split())
+    assert "which this machine does not allow" in " ".join(result.stderr.split())
 
 
-def test_a_mistyped_name_is_told_with_the_nearest_one() -> None:
+def test_a_mistyped_name_is_reported_with_the_nearest_one() -> None:
     result = lab("run", "proxy-die")
 
     assert result.returncode == 2

@@ -148,7 +148,7 @@ def test_a_publisher_without_state_takes_its_numbering_from_the_proxy(running: S
     assert running.payloads("t") == [b"1", b"2", b"3", b"4"]
 
 
-def test_a_publisher_with_state_goes_on_in_the_next_process(
+def test_a_publisher_with_state_continues_in_the_next_process(
     running: Service, tmp_path: Path
 ) -> None:
     for number in range(3):
@@ -283,7 +283,7 @@ def test_every_new_crash_counts_as_a_delivery(running: Service, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("with_state", [True, False])
-def test_a_get_inside_a_batch_goes_on_inside_it(
+def test_a_get_inside_a_batch_continues_inside_it(
     with_state: bool, running: Service, tmp_path: Path
 ) -> None:
     state_dir = tmp_path / "own" if with_state else None

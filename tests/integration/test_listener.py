@@ -20,7 +20,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
     listener = listen("tcp://127.0.0.1:*", 10)
     with socket.socket(fileno=listener.descriptor) as listening:
         if listener.hears_resets:
-            pytest.skip("this system lets only root set a packet filter")
+            pytest.skip("on this system only root may set a packet filter")
         listening.setblocking(True)
         peer = socket.create_connection(listening.getsockname())
         ours, _ = listening.accept()
@@ -69,7 +69,7 @@ def test_an_address_that_is_in_use_is_an_error() -> None:
         listen(f"tcp://127.0.0.1:{listening.getsockname()[1]}", 10)
 
 
-def test_a_system_that_takes_no_filter_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_that_takes_no_filter_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("reliable_pubsub.relay.listener._SO_ATTACH_FILTER", 9999)
 
     listener = listen("tcp://127.0.0.1:*", 10)

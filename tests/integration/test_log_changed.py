@@ -86,7 +86,7 @@ def test_a_publisher_stops_and_sends_nothing(change: Spoil, grown: Service) -> N
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_publisher_that_adopts_goes_on_with_the_numbers_of_the_proxy(
+def test_a_publisher_that_adopts_continues_with_the_numbers_of_the_proxy(
     change: Spoil, grown: Service
 ) -> None:
     change(grown)
@@ -141,7 +141,7 @@ def test_a_subscriber_that_rewinds_reads_the_log_from_its_start(
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_subscriber_that_adopts_goes_on_after_the_end(change: Spoil, grown: Service) -> None:
+def test_a_subscriber_that_adopts_continues_after_the_end(change: Spoil, grown: Service) -> None:
     change(grown)
     end = len(grown.payloads("t"))
 
@@ -197,7 +197,7 @@ def test_a_subscriber_whose_state_is_an_older_copy_stops(outdated: Service) -> N
         assert subscriber.get("t") == []
 
 
-def test_the_commands_stop_with_exit_code_4_and_adopt_when_told(grown: Service) -> None:
+def test_the_commands_stop_with_exit_code_4_and_adopt_when_asked_to(grown: Service) -> None:
     replaced(grown)
     put_one = "steps: [{topic: t, message: new}]"
     get_one = "steps: [{action: subscribe, topic: t}, {action: get, topic: t}]"

@@ -28,7 +28,7 @@ PAYLOAD_BYTES = 2_000
 
 
 def address(link: int) -> str:
-    """Of the upper end of a link."""
+    """The address of the upper end of a link."""
     return f"10.77.{link}.1"
 
 
@@ -57,14 +57,14 @@ class Network:
         """Make them.
 
         Raises:
-            NotReadyError: this machine does not let us.
+            NotReadyError: this machine does not allow it.
         """
         command = ["unshare", "--map-root-user", "--net", "--mount", "sh", "-c", set_up()]
         self._holder = ChildProcess(command, directory / "network.log", talks=True)
         self._holder.ready()
 
     def on(self, machine: str) -> tuple[str, ...]:
-        """What stands before a command that runs there."""
+        """The prefix of a command that runs there."""
         return (
             *("nsenter", f"--target={self._holder.pid}", "--user", "--net", "--mount"),
             *("--preserve-credentials", f"--wd={Path.cwd()}", "--"),
@@ -72,13 +72,13 @@ class Network:
         )
 
     def run(self, machine: str, *command: str) -> str:
-        """A short command there, and what it says."""
+        """Run a short command there, and return its output."""
         return subprocess.run(
             [*self.on(machine), *command], capture_output=True, text=True, check=True
         ).stdout
 
     def sent_bytes(self, link: int) -> int:
-        """What has gone down a link so far, as the kernel counts it."""
+        """The bytes that have gone down a link, as the kernel counts them."""
         told = self.run(MACHINES[link], "ip", "-json", "-s", "link", "show", f"down{link}")
         return int(json.loads(told)[0]["stats64"]["tx"]["bytes"])
 

@@ -75,7 +75,7 @@ class Manager:
         self._socket.settimeout(60)
 
     def until(self, *lines: str) -> list[str]:
-        """Everything that is told, up to and with a datagram that has these lines."""
+        """Everything that was sent, up to and with a datagram that has these lines."""
         told: list[str] = []
         while True:
             one = self._socket.recv(4096).decode().splitlines()
@@ -175,7 +175,7 @@ class TestTheMetricsEndpoint:
         server.close()
 
     def test_has_every_metric_of_the_dashboard_and_the_alerts(self, service: Service) -> None:
-        """Those of a subscription and of a topic are there when one exists."""
+        """The metrics of a subscription and of a topic are there when one exists."""
         proxy = service.start_proxy("--metrics-endpoint", ANY_ADDRESS)
         with service.open_subscriber("s") as subscriber, service.open_publisher("p") as publisher:
             subscriber.subscribe("t")
@@ -216,7 +216,7 @@ def test_a_relay_has_an_endpoint_of_its_own(service: Service) -> None:
 
 
 class TestAServiceManager:
-    def test_is_told_of_the_start_of_turns_of_reloads_and_of_the_end(
+    def test_is_notified_of_the_start_of_turns_of_reloads_and_of_the_end(
         self, manager: Manager, service: Service
     ) -> None:
         """WATCHDOG_USEC asks for a word every 0.1 s."""

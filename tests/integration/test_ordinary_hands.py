@@ -48,7 +48,7 @@ def in_doubt(client):
 
 
 def run(program: str, publishers: str, subscribers: str, state: Path) -> str:
-    """Run a program in a process of its own, which must end by itself; return its stderr."""
+    """Run a program in a process of its own, which must end without a signal; return its stderr."""
     done = subprocess.run(
         [sys.executable, "-c", HEAD + program, publishers, subscribers, str(state)],
         cwd=REPOSITORY,
@@ -76,7 +76,7 @@ def small_heap() -> Iterator[None]:
     gc.unfreeze()
 
 
-def test_a_client_at_the_endpoint_of_the_other_role_is_told_what_it_needs(running: Service) -> None:
+def test_a_client_at_the_endpoint_of_the_other_role_learns_what_it_needs(running: Service) -> None:
     with (
         pytest.raises(MalformedError, match="connect it to the publisher endpoint"),
         Publisher("p", endpoint=running.subscriber_endpoint) as publisher,
@@ -111,7 +111,7 @@ UNCLOSED = {
 
 
 @pytest.mark.parametrize("program", UNCLOSED)
-def test_a_client_that_was_not_closed_ends_by_itself(program: str, tmp_path: Path) -> None:
+def test_a_client_that_was_not_closed_ends_on_its_own(program: str, tmp_path: Path) -> None:
     run(UNCLOSED[program], NOWHERE, NOWHERE, tmp_path / "state")
 
 
@@ -201,7 +201,7 @@ os.waitpid(child_has_them, 0)
 """
 
 
-def test_a_forked_child_is_refused_by_name_and_its_parent_goes_on(running: Service) -> None:
+def test_a_forked_child_is_refused_by_name_and_its_parent_continues(running: Service) -> None:
     run(
         FORKED,
         running.publisher_endpoint,
@@ -238,7 +238,7 @@ def test_puts_of_several_threads_are_each_stored_once(running: Service) -> None:
 
 
 def test_a_second_thread_in_a_subscriber_is_refused_by_name(running: Service) -> None:
-    """It waits for messages in one thread; another thread that calls it is told what to do."""
+    """It waits for messages in one thread; a call in another thread raises advice."""
     found: list[Message] = []
     with running.open_subscriber("s") as subscriber, running.open_publisher("p") as publisher:
         subscriber.subscribe("t")

@@ -73,7 +73,7 @@ with Publisher("p", endpoint=publishers, state_dir=state) as publisher:
 def elsewhere(
     service: Service, module: str, *arguments: object, system: str = WITHOUT_LINUX
 ) -> Process:
-    """A module of ours, where the system is another one."""
+    """The command of one of our modules, on another system."""
     service.file("sitecustomize.py", system)
     path = f"PYTHONPATH={service.directory}:{REPOSITORY}"
     command = ["env", path, sys.executable, "-m", module, *map(str, arguments)]
@@ -90,7 +90,7 @@ def proxy_elsewhere(service: Service, system: str = WITHOUT_LINUX) -> Process:
     )  # fmt: skip
 
 
-def test_without_linux_a_proxy_that_is_killed_goes_on_and_clients_have_each_message_once(
+def test_without_linux_a_proxy_that_is_killed_continues_and_clients_have_each_message_once(
     service: Service,
 ) -> None:
     service.file("clients.py", CLIENTS)

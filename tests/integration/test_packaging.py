@@ -31,7 +31,7 @@ reliable_pubsub.Publishr
 
 
 def run(command: Sequence[str | Path], folder: Path, **environment: str) -> str:
-    """Run a command somewhere; give what it says."""
+    """Run a command somewhere; return what it says."""
     done = subprocess.run(
         command, cwd=folder, env=os.environ | environment, capture_output=True, text=True
     )

@@ -19,7 +19,7 @@ EXAMPLE = REPOSITORY / "examples" / "smallest_client.py"
 
 
 def test_the_smallest_client_runs_as_it_stands(service: Service) -> None:
-    """It goes on where it was, because its second process gets the next epoch and numbering."""
+    """It continues where it was, because its second process gets the next epoch and numbering."""
     service.start_proxy()
     endpoints = [service.publisher_endpoint, service.subscriber_endpoint]
 

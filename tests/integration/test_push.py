@@ -1,4 +1,4 @@
-"""The proxy at the top of the push tree: what is durable, to all that want it, never in the way."""
+"""The proxy at the top of the push tree: what is durable, to all that want it, beside requests."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ class TestInterest:
         assert "missing required field" in reply.text
         transport.close()
 
-    def test_ends_with_the_proxy_and_is_told_again_to_the_next(
+    def test_ends_with_the_proxy_and_is_sent_again_to_the_next(
         self, service: Service, context: Context
     ) -> None:
         service.start_proxy()

@@ -39,7 +39,7 @@ def wait_until_pushed(subscriber: Subscriber, topic: str) -> None:
 
 
 def is_pattern_pushed(subscriber: Subscriber) -> bool:
-    """The same of a pattern; what it gets is left in hand."""
+    """The same for a pattern; what it gets is left in hand."""
     subscriber.get(ALL, timeout_s=0.02)
     return not subscriber._engine.pushing.is_polled(ALL)
 

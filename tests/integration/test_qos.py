@@ -1,4 +1,4 @@
-"""Levels of service against a real proxy: what comes twice, what does not, and who is told."""
+"""Levels of service against a real proxy: what comes twice, what does not, and who is warned."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_process_without_memory_marks_what_an_earlier_one_was_given(running: S
     assert marks == [True, True, True, False]
 
 
-def test_step_files_name_levels_and_a_wrong_one_is_told_with_its_line(running: Service) -> None:
+def test_step_files_name_levels_and_a_wrong_one_is_reported_with_its_line(running: Service) -> None:
     steps = "steps:\n  - topic: t\n    message: m\n    number_of_times: 3\n    qos: {}\n"
     subscribe = "steps:\n  - action: subscribe\n    topic: t\n    from: earliest\n    qos: {}\n"
     get = "  - action: get\n    topic: t\n    number_of_times: 3\n"

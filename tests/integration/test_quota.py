@@ -19,7 +19,7 @@ def start(service: Service, on_bound: str) -> None:
     )
 
 
-def test_a_slow_subscriber_is_told_what_it_lost_and_the_checker_agrees(service: Service) -> None:
+def test_a_slow_subscriber_learns_what_it_lost_and_the_checker_agrees(service: Service) -> None:
     start(service, "lose_oldest")
     folder = service.directory / "journals"
     with (

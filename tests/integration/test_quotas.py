@@ -32,7 +32,7 @@ def governed(tmp_path: Path) -> Iterator[KeyedService]:
         one.close()
 
 
-def test_a_key_has_as_much_as_its_quotas_and_another_key_goes_on(governed: KeyedService) -> None:
+def test_a_key_has_as_much_as_its_quotas_and_another_key_continues(governed: KeyedService) -> None:
     with (
         governed.open_publisher("p", retry=IMPATIENT) as publisher,
         governed.open_subscriber("s", retry=IMPATIENT) as subscriber,

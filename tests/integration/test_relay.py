@@ -67,7 +67,7 @@ def test_a_relay_says_where_it_is_and_ends_cleanly(service: Service) -> None:
     assert relay.process.stderr == ""
 
 
-def test_an_endpoint_that_is_taken_is_told_in_a_sentence(service: Service) -> None:
+def test_an_endpoint_that_is_taken_is_reported_in_a_sentence(service: Service) -> None:
     relay = RelayProcess(service, "one", "--upstream", "tcp://127.0.0.1:1")
     second = service.run("relay", "--endpoint", relay.endpoint, "--push-endpoint", ANY_PORT)
 
@@ -102,7 +102,7 @@ def test_takes_what_is_not_said_from_its_settings_file(service: Service) -> None
         ("--push-via", "somewhere", "expected an endpoint such as"),
     ],
 )
-def test_an_option_that_may_not_be_is_told_with_what_it_may_be(
+def test_an_option_that_may_not_be_is_reported_with_what_it_may_be(
     option: str, value: str, expected: str, service: Service
 ) -> None:
     relay = service.run("relay", option, value)
@@ -113,7 +113,7 @@ def test_an_option_that_may_not_be_is_told_with_what_it_may_be(
 
 class TestData:
     def test_comes_where_push_via_says(self, service: Service, context: Context) -> None:
-        """Through a tunnel the place that the node above tells is of no use."""
+        """Through a tunnel, the endpoint that the node above names is of no use."""
         service.start_proxy()
         tunnel = LinkTo(service.push_endpoint)
         relay = RelayProcess(
@@ -294,7 +294,7 @@ class TestData:
 
 @contextmanager
 def plain_device(above: str) -> Iterator[str]:
-    """libzmq's own forwarder, XSUB above and XPUB below, as row 4.6 has it; gives its endpoint."""
+    """libzmq's own forwarder, XSUB above and XPUB below, as in row 4.6; returns its endpoint."""
     with zmq_context() as context:
         inside, outside = context.socket(zmq.XSUB), context.socket(zmq.XPUB)
         inside.connect(above)
@@ -467,7 +467,7 @@ class TestInterest:
             "refusal of the ring",
         )
 
-        assert any("circulate for ever" in text for text in refusals)
+        assert any("circulate forever" in text for text in refusals)
 
 
 class TestAnUpstreamThatHangs:

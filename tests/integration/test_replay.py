@@ -1,4 +1,4 @@
-"""Replay against a real proxy: begin in the past, go on into the present, and miss nothing."""
+"""Replay against a real proxy: begin in the past, continue into the present, and miss nothing."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def racing(publisher: Publisher) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("start", "first"), [(Earliest, 0), (at_offset(4), 4), (newest(3), 7), (at_time(0), 0)]
 )
-def test_a_subscription_begins_where_it_says_and_goes_on_with_what_comes(
+def test_a_subscription_begins_where_it_says_and_continues_with_what_comes(
     running: Service, start: Start, first: int
 ) -> None:
     with running.open_subscriber("s") as subscriber, running.open_publisher("p") as publisher:
@@ -115,7 +115,7 @@ def test_a_topic_that_does_not_exist_can_be_read_and_subscribed_to(running: Serv
             subscriber.subscribe("t", start=reading.position)
 
 
-def test_the_last_received_goes_on_after_an_unsubscribe(running: Service) -> None:
+def test_the_last_received_continues_after_an_unsubscribe(running: Service) -> None:
     """Row 0.16: what was not delivered yet, also while it was not subscribed."""
     with running.open_subscriber("s") as subscriber, running.open_publisher("p") as publisher:
         assert subscriber.subscribe("t", start=LastReceived) == 0
@@ -161,7 +161,7 @@ def test_a_place_that_is_gone_is_refused_with_the_first_that_is_left(service: Se
         assert [m.offset for m in left][:1] == ([start] if left else [])
 
 
-def test_a_step_file_says_where_to_begin_and_a_bad_word_is_told_with_its_line(
+def test_a_step_file_says_where_to_begin_and_a_bad_word_is_reported_with_its_line(
     running: Service,
 ) -> None:
     steps = """\

@@ -10,7 +10,7 @@ from .harness import PATIENCE_S, Service
 
 
 def got(subscriber: Subscriber, count: int) -> list[bytes]:
-    """At least so many messages."""
+    """At least this many messages."""
     payloads: list[bytes] = []
     while len(payloads) < count:
         messages = subscriber.get("t", max_messages=9, timeout_s=PATIENCE_S)
@@ -19,7 +19,7 @@ def got(subscriber: Subscriber, count: int) -> list[bytes]:
     return payloads
 
 
-def test_after_a_restore_those_that_were_further_stop_and_all_others_go_on(
+def test_after_a_restore_those_that_were_further_stop_and_all_others_continue(
     service: Service,
 ) -> None:
     service.start_proxy()

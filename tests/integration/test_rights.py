@@ -97,7 +97,7 @@ def test_a_key_puts_and_gets_within_its_rights_and_no_further(service: GovernedS
     assert service.payloads("readings.1") == [b"21.5", b"21.6"]
 
 
-def test_a_key_is_told_who_wants_what_it_may_put(service: GovernedService) -> None:
+def test_a_key_learns_who_wants_what_it_may_put(service: GovernedService) -> None:
     service.start()
     with (
         service.open_publisher("sensor-1", endpoint=service.of_sensor[0]) as sensor,
@@ -179,7 +179,7 @@ def test_rights_come_and_go_without_a_restart(service: GovernedService) -> None:
     assert not may_put("readings.1")
 
 
-def test_a_publisher_whose_right_is_taken_goes_on_with_other_topics(
+def test_a_publisher_whose_right_is_taken_continues_with_other_topics(
     service: GovernedService,
 ) -> None:
     service.start()
@@ -477,7 +477,7 @@ class TestARelay:
                 subscriber.subscribe("secret")
 
     def test_below_another_is_held_to_its_own_entry(self, service: GovernedService) -> None:
-        """Who has stolen its key names the operator, whose rights the relay above may pass on."""
+        """A thief of its key names the operator, whose rights the relay above may pass on."""
         service.add_key("relay-1")
         service.add_key("relay-2")
         lower = {"ids": ["sensor-1"], "relay": True, "get": ["commands"]}

@@ -46,7 +46,7 @@ class Web:
         return self.process
 
     def ask(self, method: str, path: str) -> tuple[int, Any]:
-        """The status and the answer; 0: there was none."""
+        """The status and the answer; 0: no answer."""
         url = f"http://127.0.0.1:{self.port}/{path}"
         try:
             request = urllib.request.Request(url, method=method)

@@ -57,7 +57,7 @@ class TestACleanPattern:
     def test_ends_with_its_lease_after_a_kill_of_its_process_and_of_the_proxy(
         self, running: Service
     ) -> None:
-        """By a step file; no later topic is subscribed to, and none that was there."""
+        """By a step file; it is then subscribed to no topic, old or new."""
         steps = """
             steps:
               - {action: subscribe, match: "*", session: clean, lease: 0.5}
@@ -88,7 +88,7 @@ def test_a_persistent_session_gets_what_came_while_it_was_away(running: Service)
             assert [m.payload for m in subscriber.get("t", timeout_s=PATIENCE_S)] == [b"1"]
 
 
-def test_a_silent_subscriber_is_suspended_then_expired_and_told_what_is_gone(
+def test_a_silent_subscriber_is_suspended_then_expired_and_learns_what_is_gone(
     running: Service,
 ) -> None:
     """Row 2.10: visible before anything is dropped, and never in silence."""
@@ -114,7 +114,7 @@ def test_a_subscriber_that_is_pushed_to_keeps_its_lease(running: Service) -> Non
         assert state_of(running) != ["expired"]
 
 
-def test_a_clean_session_that_was_silent_is_told_that_it_has_ended(running: Service) -> None:
+def test_a_clean_session_that_was_silent_learns_that_it_has_ended(running: Service) -> None:
     with running.open_subscriber("s") as subscriber:
         subscriber.subscribe("t", session="clean", lease_s=0.5)
         eventually(lambda: state_of(running) == ["expired"], "expired subscription")

@@ -16,7 +16,7 @@ SHORTLY_S = 0.05
 
 
 class Node:
-    """A ROUTER that answers when it is told to."""
+    """A ROUTER that answers when the test says so."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> None:
         self.endpoint = endpoint

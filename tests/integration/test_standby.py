@@ -108,7 +108,7 @@ def status_of(asking: ReqTransport, timeout_s: float) -> Sequence[bytes] | None:
     return asking.receive(timeout_s)
 
 
-def test_after_kill_9_of_the_one_that_serves_the_other_goes_on_exactly_once(pair: Pair) -> None:
+def test_after_kill_9_of_the_one_that_serves_the_other_continues_exactly_once(pair: Pair) -> None:
     first, second = pair.start_both()
     pair.add_relay()
     clients = pair.publish_and_get()

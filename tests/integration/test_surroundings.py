@@ -180,7 +180,7 @@ def test_where_pushes_are_found_is_held_to_the_same_rule(monkeypatch: pytest.Mon
         Subscriber("s", push_via="here")
 
 
-def test_a_mistyped_variable_is_told_to_the_log(
+def test_a_mistyped_variable_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("RELIABLE_PUBSUB_ACK_TIMEOT", "0.5")

@@ -45,7 +45,7 @@ def strace() -> None:
 @pytest.mark.parametrize(
     ("fate", "cases"), [("killed", KILLED), ("refused", REFUSED), ("unharmed", UNHARMED)]
 )
-def test_a_process_at_whose_system_call_something_fails_goes_on_where_it_was(
+def test_a_process_at_whose_system_call_something_fails_continues_where_it_was(
     fate: str, cases: Sequence[Case]
 ) -> None:
     with ThreadPoolExecutor(len(cases)) as pool:

@@ -165,7 +165,7 @@ def test_a_transaction_that_is_open_when_its_publisher_is_taken_over_stores_noth
     assert house.stored() == [b"1"]
 
 
-def test_a_stream_that_is_dropped_sends_what_it_has_and_ends_by_itself(house: House) -> None:
+def test_a_stream_that_is_dropped_sends_what_it_has_and_ends_on_its_own(house: House) -> None:
     publisher = house.publisher()
     stream = publisher.stream(linger_s=3600)
     ticket = stream.put("t", b"1")

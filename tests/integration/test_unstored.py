@@ -30,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::reliable_pubsub.QoSWarning")
 
 
 def open_publisher(service: Service, **more: Any) -> Publisher:
-    """One that waits for its link to the ingress as long as a test waits for anything.
+    """A publisher that waits for its link to the ingress as long as a test waits for anything.
 
     The first message of a topic waits for it at most `timeout_s`, and is dropped then.
     """
@@ -161,7 +161,7 @@ class TestAPutAtLevel0:
 
 
 class TestTheRing:
-    def test_that_overran_is_told_to_a_subscriber_that_comes_too_late(
+    def test_that_overran_is_reported_to_a_subscriber_that_comes_too_late(
         self, running: Service
     ) -> None:
         count = 2 * RING_BYTES_MAX // MIB
@@ -197,13 +197,13 @@ class TestASubscriptionAtLevel0:
                 assert [m.payload for m in again.get("t", timeout_s=20)] == [b"4"]
                 assert again.get("t") == []
 
-    def test_begins_where_it_is_told_to(self, running: Service) -> None:
+    def test_begins_where_the_call_says(self, running: Service) -> None:
         with open_publisher(running) as publisher, running.open_subscriber("s") as subscriber:
             publisher.put_many("t", [b"1", b"2"])
             subscriber.subscribe("t", qos=0, start=Earliest)
             assert received(subscriber, 2) == [b"1", b"2"]
 
-    def test_counts_what_retention_has_removed_and_goes_on(self, service: Service) -> None:
+    def test_counts_what_retention_has_removed_and_continues(self, service: Service) -> None:
         """It holds nothing back, so there may be something to count; it stops no publisher."""
         settings = service.file("proxy.yaml", "history_bytes: 0")
         service.start_proxy("-f", settings)
@@ -260,7 +260,7 @@ class TestALinkToTheProxy:
             eventually(lambda: publisher.put("t", b"2", qos=0).fate == "dropped", "drop")
             assert publisher.offer_counts.dropped == 1
 
-    def test_takes_garbage_from_strangers_and_goes_on(self, running: Service) -> None:
+    def test_takes_garbage_from_strangers_and_continues(self, running: Service) -> None:
         with (
             zmq_context() as context,
             running.open_subscriber("s") as subscriber,

@@ -18,7 +18,7 @@ from reliable_pubsub.__main__ import main
 
 
 def die_before(place: str, call: int) -> None:
-    """Put a function in the place of another that lets so many calls pass but one."""
+    """Replace a function by one that passes a number of calls on, and dies at the next."""
     module_name, name = place.split(":")
     module = importlib.import_module(module_name)
     act = getattr(module, name)

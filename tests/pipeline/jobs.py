@@ -40,7 +40,7 @@ class Jobs:
         path.write_text(json.dumps(settings))
 
     def start(self, *words: str | Path) -> Process:
-        """Start a job, and go on."""
+        """Start a job, and continue."""
         return self._service.run("pipeline", *words)
 
     def start_dying(self, place: str, call: int, *words: str | Path) -> Process:
@@ -56,7 +56,7 @@ class Jobs:
 
 
 def end_of(process: Process) -> int:
-    """Wait for the end of a job; give its exit code."""
+    """Wait for the end of a job; return its exit code."""
     eventually(lambda: process.exit_code is not None, f"end of {process}", timeout_s=BUSY_S)
     return process.wait()
 

@@ -3,7 +3,7 @@
     python -m tests.pipeline.object_store DESCRIPTOR
 
 serves on a socket that is bound and listens already. Keys other than ours are refused. The prefix
-`race/` is for two drivers that put commit 1 of a table: they are let in when both are there.
+`race/` is for two drivers that put commit 1 of a table: both are held until both are there.
 """
 
 from __future__ import annotations

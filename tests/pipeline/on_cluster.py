@@ -38,7 +38,7 @@ def put_part_or_die(work: LoadFile) -> SourceOutcome:
 
 
 def main(directory: Path, publishers: str, subscribers: str) -> dict[str, Any]:
-    """Load in parts what is there to be loaded, read as a batch, read as a stream."""
+    """Load in parts, read as a batch, read as a stream."""
     spark = session()
     seen: dict[str, Any] = {
         "package": reliable_pubsub.__file__,

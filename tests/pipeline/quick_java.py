@@ -36,7 +36,7 @@ def java_options() -> str:
 
 
 def _archive() -> Path:
-    """One for each Spark and Java."""
+    """The archive of this Spark and Java."""
     java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
     told = hashlib.sha256(f"{pyspark.__version__} {java}".encode()).hexdigest()
     return Path(sys.prefix) / f"spark-{told[:12]}.jsa"

@@ -51,7 +51,7 @@ KINDS = ("add", "remove")
 
 @pytest.fixture(autouse=True)
 def lazy_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What dies here is a process, not the power: nothing waits for the disk."""
+    """Processes die here, the power does not fail: nothing waits for the disk."""
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
 
 
@@ -101,7 +101,7 @@ def catch_up(proxy: MemoryProxy, folder: Location, *, merge: bool = False, **mor
 
 
 def rows_seen(folder: Path) -> list[tuple[str, int, bytes]]:
-    """What a stranger reads now who knows Delta: topic, offset, value."""
+    """What any reader of Delta sees now: topic, offset, value."""
     names = ["topic", "offset", "value"]
     table = DeltaTable(folder).to_pyarrow_dataset().to_table(columns=names)
     return sorted(zip(*(column.to_pylist() for column in table.columns), strict=True))
@@ -141,7 +141,7 @@ class TestAnArchive:
         assert (first["publisher"], first["sequence"]) == ("p", 1)
         assert first["timestamp_ns"] > 0
 
-    def test_goes_on_where_it_ends(self, tmp_path: Path) -> None:
+    def test_continues_where_it_ends(self, tmp_path: Path) -> None:
         proxy = two_topics()
         catch_up(proxy, tmp_path)
         put(proxy, 5)
@@ -263,7 +263,7 @@ class TestAnArchive:
         with pytest.raises(ConfigurationError, match=r"holds 'thesis\.tex'"):
             Archive(tmp_path)
 
-    def test_is_told_from_a_folder_that_is_none(self, tmp_path: Path) -> None:
+    def test_is_distinguished_from_a_folder_that_is_none(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match="is no archive"):
             read_manifests(tmp_path)
 
@@ -307,7 +307,7 @@ class TestWhatIsGone:
         with pytest.raises(DataLossError, match="another topic"):
             catch_up(other, tmp_path)
 
-    def test_from_the_folder_is_told_and_not_written_again(self, tmp_path: Path) -> None:
+    def test_from_the_folder_is_reported_and_not_written_again(self, tmp_path: Path) -> None:
         proxy = a_log(3)
         catch_up(proxy, tmp_path)
         ((_, path),) = archived_files(tmp_path)
@@ -317,7 +317,7 @@ class TestWhatIsGone:
             with pytest.raises(DamagedError, match="offsets 0 to 2 of 't'"):
                 look()
 
-    def test_of_a_file_is_told_when_it_is_read(self, tmp_path: Path) -> None:
+    def test_of_a_file_is_reported_when_it_is_read(self, tmp_path: Path) -> None:
         catch_up(a_log(3), tmp_path)
         ((manifest, path),) = archived_files(tmp_path)
         content = bytearray(Path(path).read_bytes())
@@ -354,7 +354,7 @@ class Mortal:
 
 
 def lives(proxy: MemoryProxy) -> Iterator[None]:
-    """What goes on at the proxy from run to run."""
+    """The messages at the proxy, which grow from run to run."""
     put(proxy, 4, 3)
     put(proxy, 2, topic="u")
     yield
@@ -396,7 +396,9 @@ def live_and_die(folder: Path, *, last: int | None) -> int:
 
 
 class TestTwoDrivers:
-    def test_that_go_on_from_the_same_end_archive_each_message_once(self, tmp_path: Path) -> None:
+    def test_that_continue_from_the_same_end_archive_each_message_once(
+        self, tmp_path: Path
+    ) -> None:
         """The second one does a whole round between any two steps of the first one."""
         proxy = a_log(4, 1, 5)
 
@@ -425,7 +427,7 @@ class TestTwoDrivers:
         assert sum(of_the_other) == 11
         assert rows_seen(tmp_path) == everything(("t", 11))
 
-    def test_are_told_apart_by_delta_where_both_have_looked_before(
+    def test_are_kept_apart_by_delta_where_both_have_looked_before(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The commit of the other one comes after the last look, just before the own."""

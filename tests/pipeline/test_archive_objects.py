@@ -35,7 +35,7 @@ NAMES = ["topic", "offset", "value"]
 
 
 def strangers_table(address: str) -> DeltaTable:
-    """As any program opens it that has the variables AWS_*."""
+    """The table, opened as by any program that has the variables AWS_*."""
     return DeltaTable(address, storage_options={"allow_http": "true"})
 
 
@@ -74,7 +74,7 @@ class TestAnArchiveInAnObjectStore:
         assert by_pandas(bucket) == by_duckdb(bucket) == by_spark(bucket, spark) == rows
         assert len(read_manifests(bucket)) < 9
 
-    def test_goes_on_after_a_death_before_and_after_each_commit(
+    def test_continues_after_a_death_before_and_after_each_commit(
         self, bucket: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         proxy = two_topics()
@@ -143,7 +143,7 @@ class TestAnArchiveInAnObjectStore:
 
 
 @pytest.mark.long  # `test_kills` has more moments of an archive
-def test_an_archive_whose_driver_is_killed_goes_on_and_is_audited(
+def test_an_archive_whose_driver_is_killed_continues_and_is_audited(
     spark: SparkSession,
     service: Service,
     object_store: ObjectStore,
@@ -176,7 +176,7 @@ def test_an_archive_whose_driver_is_killed_goes_on_and_is_audited(
 
 
 def refused(*words: str) -> str:
-    """What a job says that is refused before it starts a Spark: one paragraph, on one line."""
+    """The error of a job that is refused before it starts a Spark: one paragraph, on one line."""
     result = CliRunner().invoke(main, [*words])
     assert result.exit_code in (2, 5), result.output
     assert result.stderr.startswith("error [")
@@ -190,17 +190,17 @@ class TestAStoreThatCannotBeUsed:
     def replay(self, address: str) -> str:
         return refused("replay", "--topic", "t", "--to", "u", "--archive", address)
 
-    def test_is_told_from_a_bucket_that_is_not_there(self, bucket: str) -> None:
+    def test_is_distinguished_from_a_bucket_that_is_not_there(self, bucket: str) -> None:
         assert "there is no such bucket" in self.replay("s3://nowhere/archive")
 
-    def test_is_told_from_credentials_that_it_refuses(
+    def test_is_distinguished_from_credentials_that_it_refuses(
         self, bucket: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "stranger")
 
         assert "Set AWS_ACCESS_KEY_ID" in self.replay(bucket)
 
-    def test_is_told_from_credentials_that_are_not_set(
+    def test_is_distinguished_from_credentials_that_are_not_set(
         self, bucket: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")  # of a machine at Amazon
@@ -209,7 +209,7 @@ class TestAStoreThatCannotBeUsed:
 
         assert "Set AWS_ACCESS_KEY_ID" in self.replay(bucket)
 
-    def test_is_told_from_one_that_does_not_answer(
+    def test_is_distinguished_from_one_that_does_not_answer(
         self, bucket: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
@@ -255,7 +255,7 @@ def test_a_prefix_or_a_folder_is_a_place(address: str) -> None:
     assert check_archive(address) == address.rstrip("/")
 
 
-def test_http_is_allowed_by_itself_on_this_machine_only() -> None:
+def test_http_is_allowed_by_default_on_this_machine_only() -> None:
     def is_allowed(endpoint: str) -> bool:
         return "aws_allow_http" in delta_options({"AWS_ENDPOINT_URL": endpoint})
 

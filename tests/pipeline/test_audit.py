@@ -58,7 +58,7 @@ ALL_RULES = {f"V{number}" for number in range(1, 13)}  # what is planted has no 
 
 
 def without_auditor(run: LabRun) -> LabRun:
-    """What the processes themselves tell."""
+    """The lines that the processes themselves write."""
     return replace(run, lines=[line for line in run.lines if line.process != AUDITOR])
 
 
@@ -208,7 +208,7 @@ def test_an_audit_of_real_processes_agrees_with_the_lab_also_when_they_are_damag
 
 
 def can_stand_beside_others(world: SmallWorld) -> bool:
-    """Whether it can be written, as one run, and what it tells leaves others in parts."""
+    """Whether it can be written as one run, and does not tie all topics into one part."""
     try:
         check_one_run("", world.lines)
     except ConfigurationError:
@@ -223,7 +223,7 @@ def can_stand_beside_others(world: SmallWorld) -> bool:
 
 
 def worlds_that_break_each_rule() -> Iterator[SmallWorld]:
-    """For each rule that a planted damage breaks, one that does."""
+    """For each rule that a planted damage breaks, a world in which it is broken."""
     left = set(ALL_RULES)
     for rules, damage in all_planted():
         world = sound_world()

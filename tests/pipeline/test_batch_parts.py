@@ -86,7 +86,7 @@ def test_stores_all_rows_in_their_order_in_parts_of_a_bounded_size(task: Task) -
 
 
 @pytest.mark.parametrize("dies_at", range(len(ROWS)))
-def test_a_try_goes_on_where_another_one_died(task: Task, dies_at: int) -> None:
+def test_a_try_continues_where_another_one_died(task: Task, dies_at: int) -> None:
     with pytest.raises(Killed):
         task.write(ROWS, dies_at=dies_at)
     before = task.stored
@@ -97,7 +97,7 @@ def test_a_try_goes_on_where_another_one_died(task: Task, dies_at: int) -> None:
 
 
 @pytest.mark.parametrize("dies_at", range(len(ROWS)))
-def test_a_try_goes_on_after_a_restart_of_the_proxy(task: Task, dies_at: int) -> None:
+def test_a_try_continues_after_a_restart_of_the_proxy(task: Task, dies_at: int) -> None:
     with pytest.raises(Killed):
         task.write(ROWS, dies_at=dies_at)
     task.link.proxy = task.link.proxy.restarted()
@@ -165,7 +165,9 @@ def test_no_answer_that_is_lost_makes_a_row_come_twice(task: Task) -> None:
     assert task.stored == ROWS
 
 
-def test_a_task_without_end_is_told_to_be_cut(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_without_end_is_refused_with_advice(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(batch_parts, "PARTS_MAX", 4)
     with pytest.raises(LimitError, match="into more tasks"):
         task.write([*ROWS, *ROWS])

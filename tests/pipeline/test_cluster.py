@@ -51,7 +51,7 @@ def package_zip(path: Path) -> Path:
 
 
 def bare_python(folder: Path) -> Path:
-    """A Python with all that this one has, but for what is installed by reference: the package."""
+    """A Python with everything that this one has, except the package, installed by reference."""
     venv.create(folder, symlinks=True)
     (python,) = folder.glob("bin/python")
     packages = sysconfig.get_path("purelib", vars={"base": str(folder)})
@@ -73,7 +73,7 @@ def packed(folder: Path, package: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two workers that find no package by themselves; the last test ends one."""
+    """Two workers whose Python does not have the package; the last test ends one."""
     folder = tmp_path_factory.mktemp("cluster")
     with cluster(folder, 2, environment={"PYTHONPATH": ""}, java_options=java_options()) as found:
         yield found

@@ -20,7 +20,7 @@ PAGE = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")
 
 
 def first_cells(heading: str) -> set[str]:
-    """What stands in code in the first cells of the table below a heading."""
+    """The code in the first cells of the table below a heading."""
     (part,) = re.findall(rf"(?ms)^{heading}.*?\n\n(\|.*?)\n\n", PAGE)
     return {name for row in part.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])}
 

@@ -1,4 +1,4 @@
-"""A load is told beforehand that nothing keeps what it puts, or afterwards that it is gone."""
+"""A load warns before that nothing keeps what it puts, or reports afterwards that it is gone."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KeyedSe
 
 
 def in_a_task(one: T, monkeypatch: pytest.MonkeyPatch) -> T:
-    """As a worker of a cluster has it, which does not have the environment of the driver."""
+    """An object as a worker of a cluster has it, without the environment of the driver."""
     sent = dumps(one)  # type: ignore[no-untyped-call]
     monkeypatch.delenv("RELIABLE_PUBSUB_SECRET_KEY", raising=False)
     monkeypatch.delenv("RELIABLE_PUBSUB_SERVER_KEY", raising=False)

@@ -112,7 +112,7 @@ def test_an_archive_whose_driver_java_and_proxy_are_killed_is_that_of_a_calm_run
     eventually(lambda: len(archive.values()) > rows, "second round", timeout_s=BUSY_S)
     assert driver.terminate() == 0
     assert driver.stderr.replace(JAVA_SAYS, "") == (
-        "stopped: what is left is kept; run the same command again to go on\n"
+        "stopped: what is left is kept; run the same command again to continue\n"
     )
 
     assert archive.values() == list(range(rows + 100))
@@ -136,7 +136,7 @@ def test_a_load_whose_java_is_killed_has_put_each_line_once_and_in_order(
         os.kill(java_of(driver), signal.SIGKILL)
         assert end_of(driver) == 3
         assert "error [SPARK_GONE]: " in driver.stderr
-        link.heal()  # a task that has outlived its driver may go on
+        link.heal()  # a task that has outlived its driver may continue
 
         jobs.endpoints()
         done = jobs.run(*words, "--master", "local[2]")
@@ -155,7 +155,7 @@ def lines(path: Path, number: int) -> list[bytes]:
 
 
 def payloads_by_publisher(service: Service, topic: str) -> list[list[bytes]]:
-    """What stands in a topic, of each publisher in its order."""
+    """The content of a topic, in order, by publisher."""
     found: defaultdict[str, list[bytes]] = defaultdict(list)
     with service.open_subscriber("reader") as reader:
         for first in count(0, 1000):
@@ -237,7 +237,7 @@ class Copy:
         self._checkpoint = folder / "checkpoint"
 
     def start(self, sink: str, *, partitions: int) -> Process:
-        """Start the query with the endpoint of its sink, and go on."""
+        """Start the query with the endpoint of its sink, and continue."""
         script = TO_A_TOPIC.format(
             source=self._service.subscriber_endpoint,
             sink=sink,
@@ -270,14 +270,14 @@ def test_a_copy_whose_driver_java_and_proxy_are_killed_has_each_row_once_and_in_
         kill_with_its_java(query)
         assert (copy.rows, copy.noted) == ([], 0)
         assert staged(service) > 0
-        link.heal()  # a task that has outlived its driver may go on
+        link.heal()  # a task that has outlived its driver may continue
 
         with losing_link(service.publisher_endpoint, answers=1, kind=CommitAck) as second:
             query = copy.start(second.endpoint, partitions=5)
             stalled(second, query)
             eventually(lambda: len(copy.rows) == 400, "a second commit", timeout_s=BUSY_S)
             eventually(lambda: copy.noted == 1, "Spark's note of the first", timeout_s=BUSY_S)
-            # The proxy, at a commit: the query goes on.
+            # The proxy, at a commit: the query continues.
             service.restart_proxy()
             lose_answers(second, 1, CommitAck)
             eventually(lambda: len(copy.rows) == 500, "the last commit", timeout_s=BUSY_S)

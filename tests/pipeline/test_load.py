@@ -261,7 +261,7 @@ class TestLoadingInParts:
             rows_per_part=BATCH_RECORDS,
         )
 
-    def test_puts_each_row_once_whatever_part_comes_first_and_goes_on_where_it_has_grown(
+    def test_puts_each_row_once_whatever_part_comes_first_and_continues_where_it_has_grown(
         self, service: Service, work: LoadFile
     ) -> None:
         def run() -> list[int]:
@@ -294,7 +294,7 @@ class TestLoadingInParts:
 
 
 class Clock:
-    """A clock that goes on by sleeping."""
+    """A clock that continues by sleeping."""
 
     def __init__(self) -> None:
         self.time_s = 100.0
@@ -354,7 +354,7 @@ class Replay:
         self._service = service
 
     def run(self, *arguments: str) -> str:
-        """To its end; gives what it says."""
+        """To its end; returns what it says."""
         service = self._service
         process = service.run(
             "pipeline",
@@ -384,7 +384,7 @@ def test_a_replay_keeps_keys_headers_and_times_and_puts_each_once(service: Servi
     assert (messages[0].key, messages[0].event_time_ns) == (b"k", 2)
 
 
-def test_a_replay_of_a_topic_that_has_grown_goes_on_and_puts_each_once(service: Service) -> None:
+def test_a_replay_of_a_topic_that_has_grown_continues_and_puts_each_once(service: Service) -> None:
     service.start_proxy()
     replay = Replay(service)
     said = []

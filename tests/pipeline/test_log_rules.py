@@ -32,7 +32,7 @@ KINDS = (
 
 
 class Histories:
-    """Many logs, each under names of its own, to be judged in one go."""
+    """Many logs, each under names of its own, for one judgement."""
 
     def __init__(self) -> None:
         self.archived: list[Sighting] = []

@@ -45,12 +45,16 @@ class TestOptions:
             ("fetchOffset.retryIntervalMs", "'timeoutMs' is the patience of a request"),
         ],
     )
-    def test_of_kafka_are_told_with_what_takes_their_place(self, name: str, advice: str) -> None:
+    def test_of_kafka_are_reported_with_what_takes_their_place(
+        self, name: str, advice: str
+    ) -> None:
         assert advice in refusal({"subscribe": "a", name: "x"})
 
     @pytest.mark.parametrize("order", [1, -1])
-    def test_of_a_table_of_the_catalog_are_told_that_a_view_is_meant(self, order: int) -> None:
-        """As Spark gives them for CREATE TABLE three USING reliable_pubsub, in any order."""
+    def test_of_a_table_of_the_catalog_are_refused_because_a_view_is_meant(
+        self, order: int
+    ) -> None:
+        """The options of Spark for CREATE TABLE three USING reliable_pubsub, in any order."""
         catalog = {"owner": "me", "option.subscribe": "a", "provider": "reliable_pubsub"}
         found = {"subscribe": "a", "path": "file:/warehouse/three", **catalog}
 
@@ -70,12 +74,12 @@ class TestOptions:
         assert "set option allowPlaintext to true" in text
         assert "--allow" not in text
 
-    def test_that_do_not_exist_are_told_with_the_closest_name(self) -> None:
+    def test_that_do_not_exist_are_reported_with_the_closest_name(self) -> None:
         text = refusal({"subscribe": "a", "startingofset": "latest"})
 
         assert "'startingofset' is unknown; did you mean 'startingOffsets'?" in text
 
-    def test_that_are_like_no_other_are_told_with_all_names(self) -> None:
+    def test_that_are_like_no_other_are_reported_with_all_names(self) -> None:
         text = refusal({"subscribe": "a", "qqqq": "1"})
 
         assert all(name in text for name in OPTIONS)
@@ -109,7 +113,7 @@ class TestOptions:
             ("subscribePattern", "("),
         ],
     )
-    def test_with_a_value_that_cannot_be_are_told_with_name_and_value(
+    def test_with_a_value_that_cannot_be_are_reported_with_name_and_value(
         self, name: str, value: str
     ) -> None:
         topics = {} if name == "subscribePattern" else {"subscribe": "a"}

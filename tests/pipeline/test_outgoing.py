@@ -55,7 +55,7 @@ class TestOptions:
     def test_leave_alone_what_is_sparks_own(self) -> None:
         assert parsed(checkpointlocation="/x", queryName="q").topic == "t"
 
-    def test_that_do_not_exist_are_told_with_the_closest_name(self) -> None:
+    def test_that_do_not_exist_are_reported_with_the_closest_name(self) -> None:
         with pytest.raises(UsageError, match="did you mean 'txnAppId'"):
             parsed(txnApp="x")
         with pytest.raises(UsageError, match=", ".join(SINK_OPTIONS)):
@@ -228,7 +228,7 @@ class TestAWriter:
 
         assert link.proxy.state.topics["t"].durable_end == 1
 
-    def test_is_told_what_a_restart_of_the_proxy_has_taken(self) -> None:
+    def test_learns_what_a_restart_of_the_proxy_has_taken(self) -> None:
         link = Link(MemoryProxy())
         self.writer(link).stage(1, 0, b"attempt0", 0, self.batch(b"x"))
         link.proxy = link.proxy.restarted()

@@ -1,4 +1,4 @@
-"""Planning: which messages a batch reads, and what is said of messages that are gone."""
+"""Planning: which messages a batch reads, and what is reported of messages that are gone."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from reliable_pubsub.pipeline.core.planning import (
     resumed_offsets,
     rows_within,
     starting_offsets,
+    unknown,
 )
 
 OPTIONS = parse_options({"subscribePattern": ".*"})
@@ -54,7 +55,7 @@ def starts(
 
 
 class TestATopicThatIsNotThere:
-    def test_is_told_with_the_closest_one(self) -> None:
+    def test_is_reported_with_the_closest_one(self) -> None:
         options = parse_options({"subscribe": "ordrs,b"})
 
         refuse_unknown(options, {"ordrs": extent(1), "b": extent(1)})
@@ -69,7 +70,8 @@ class TestATopicThatIsNotThere:
             with pytest.raises(UsageError, match="no topic 'a'"):
                 refuse_unknown(options, {"b": extent(1)})
 
-    def test_is_no_error_of_a_pattern(self) -> None:
+    def test_is_no_error_where_a_pattern_says_what_is_read(self) -> None:
+        assert unknown(OPTIONS, {}) == []
         refuse_unknown(OPTIONS, {})
 
 
@@ -87,7 +89,7 @@ class TestABeginning:
         with pytest.raises(UsageError, match="ends at offset 30, 31 is above"):
             starts(Positions("earliest", {"a": 31}), {"a": extent(30)})
 
-    def test_that_is_no_longer_stored_is_told_with_what_is_left(self) -> None:
+    def test_that_is_no_longer_stored_is_reported_with_what_is_left(self) -> None:
         positions = Positions("earliest", {"a": 3})
 
         with pytest.raises(DataLossError, match=r"offsets 3 to 9 .* that is left is 10") as error:
@@ -112,7 +114,7 @@ class TestABeginning:
 
 
 class TestAQueryThatGoesOn:
-    def test_goes_on_where_it_was(self) -> None:
+    def test_continues_where_it_was(self) -> None:
         start = {"a": at(5)}
 
         assert resumed_offsets(start, {"a": extent(9)}, OPTIONS, silent) == start
@@ -129,7 +131,7 @@ class TestAQueryThatGoesOn:
         assert resumed_offsets(start, {"a": extent(9)}, options, silent) == start
 
     @pytest.mark.parametrize(
-        ("extents", "why", "goes_on_at"),
+        ("extents", "why", "continues_at"),
         [
             ({"a": extent(9, start=7)}, "first that is left is 7", at(7, first=7)),
             ({"a": extent(9, log="y.1")}, "another topic", at(0, log="y.1", first=0)),
@@ -138,8 +140,8 @@ class TestAQueryThatGoesOn:
         ],
         ids=["trimmed", "made again", "set back", "gone"],
     )
-    def test_stops_where_messages_are_gone_or_goes_on_if_it_may(
-        self, extents: dict[str, TopicExtent], why: str, goes_on_at: TopicOffset
+    def test_stops_where_messages_are_gone_or_continues_if_it_may(
+        self, extents: dict[str, TopicExtent], why: str, continues_at: TopicOffset
     ) -> None:
         warnings: list[str] = []
 
@@ -148,7 +150,7 @@ class TestAQueryThatGoesOn:
         resumed = resumed_offsets({"a": at(5)}, extents, TOLERANT, warnings.append)
 
         assert error.value.code == "DATA_LOSS"
-        assert resumed == {"a": goes_on_at}
+        assert resumed == {"a": continues_at}
         assert why in warnings[0]
 
 

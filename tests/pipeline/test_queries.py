@@ -1,4 +1,4 @@
-"""A query of SQL without Spark: what it is given, what becomes of its rows, what is said of it."""
+"""A query of SQL without Spark: its input, the messages that its rows make, its reports."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def endpoint_of(server: socket.socket) -> str:
     return f"tcp://127.0.0.1:{server.getsockname()[1]}"
 
 
-def test_on_another_machine_is_told_that_the_endpoint_is_not_of_it(
+def test_on_another_machine_learns_that_the_endpoint_is_not_of_it(
     listening: socket.socket, tmp_path: Path
 ) -> None:
     endpoint = endpoint_of(listening)

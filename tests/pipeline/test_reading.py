@@ -1,4 +1,4 @@
-"""What a task reads: what no column can hold stops nothing, and is told."""
+"""What a task reads: a value that no column can hold stops nothing, and is reported."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tests.fakes import PATIENT, FakeClock, FakeTransport, Link, a_broker, a_put
 from tests.integration.harness import NOWHERE
 
 
-def test_an_event_time_beyond_64_bits_is_left_out_and_told(
+def test_an_event_time_beyond_64_bits_is_left_out_and_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Of a client that is not ours; it stopped every later run of an archive."""
+    """A foreign client may put one; it must not stop every later run of an archive."""
     proxy, clock = a_broker(), FakeClock()
     body = msgspec.msgpack.encode([[b"a", b"b"], None, None, [2**63, 7]])
     proxy.ask(a_put(1, count=2, body=body), body)
@@ -38,7 +38,7 @@ def test_an_event_time_beyond_64_bits_is_left_out_and_told(
     assert "offset 0: its event time 9223372036854775808" in caplog.text
 
 
-def test_a_worker_is_told_once_not_to_look_for_garbage_in_its_modules(
+def test_a_worker_takes_its_modules_out_of_garbage_collection_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told: list[str] = []

@@ -114,7 +114,7 @@ class TasksHere:
     """Does the work of tasks in this process, one after another; a test may come between."""
 
     def __init__(self, between: Callable[[int], None] = lambda number: None) -> None:
-        """`between` is told, before each piece of work, how many there were."""
+        """`between` is called before each piece of work, with the number of those before it."""
         self._between = between
         self._count = 0
 
@@ -137,7 +137,7 @@ class TestRangesOfATopic:
 
     @pytest.fixture
     def work(self, service: Service) -> ReplayTopic:
-        """A hundred messages of topic t, to be replayed to topic u."""
+        """A hundred messages of topic t, for a replay to topic u."""
         service.start_proxy()
         with service.open_publisher("p") as publisher:
             for n in range(100):
@@ -181,7 +181,7 @@ class TestRangesOfATopic:
         assert self.put(replace(work, wanted=replace(work.wanted, end=150))).put == 150
         assert [int(one) for one in service.payloads("u")] == [*range(150)]
 
-    def test_go_on_when_the_proxy_has_lost_what_was_staged(
+    def test_continue_when_the_proxy_has_lost_what_was_staged(
         self, service: Service, work: ReplayTopic
     ) -> None:
         def between(number: int) -> None:
@@ -191,7 +191,7 @@ class TestRangesOfATopic:
         assert self.put(work, TasksHere(between)).put == 100
         self.assert_whole(service)
 
-    def test_go_on_when_the_answer_to_a_commit_is_lost(
+    def test_continue_when_the_answer_to_a_commit_is_lost(
         self, service: Service, work: ReplayTopic
     ) -> None:
         with losing_link(service.publisher_endpoint, answers=1, kind=CommitAck) as link:

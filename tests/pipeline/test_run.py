@@ -314,7 +314,7 @@ def test_counts_of_minutes_are_in_their_topic_once_when_driver_and_java_are_kill
     eventually(lambda: len(counted(service, "words")) >= 10, "later minutes", timeout_s=BUSY_S)
     assert query.terminate() == 0, query.stderr
     assert query.stderr.replace(JAVA_SAYS, "") == (
-        "stopped: what is left is kept; run the same command again to go on\n"
+        "stopped: what is left is kept; run the same command again to continue\n"
     )
 
     assert counted(service, "words")[: len(stored)] == stored

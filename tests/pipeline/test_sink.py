@@ -30,7 +30,7 @@ from tests.integration.harness import LOOK_AGAIN_S, NOWHERE, Service, eventually
 from .test_spark_source import patiently, put
 
 STUBBORN = {"timeoutMs": "300", "retries": "60"}
-Change = Callable[[bytes], bytes]  # of a value; the tests let it fail, or wait
+Change = Callable[[bytes], bytes]  # of a value; the tests make it fail, or wait
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +69,7 @@ def numbers(spark: SparkSession, count: int, *, tasks: int = 2) -> DataFrame:
 
 
 def tasks_that_ended(spark: SparkSession) -> int:
-    """Of the stages that are under way."""
+    """The number of ended tasks in the stages that are running."""
     tracker = spark.sparkContext.statusTracker()
     stages = map(tracker.getStageInfo, tracker.getActiveStageIds())
     return sum(stage.numCompletedTasks for stage in stages if stage is not None)
@@ -92,7 +92,7 @@ class Hold:
         return value
 
     def wait_for_task(self) -> None:
-        """Until one is kept."""
+        """Wait until one is kept."""
         eventually(self._waiting.exists, "task that waits")
 
     def let_go(self) -> None:
@@ -133,7 +133,7 @@ class Copy:
         patiently(act)
 
     def forget_last_commit(self) -> int:
-        """As if the JVM had died between the commit of the sink and its own; gives the batch."""
+        """As if the JVM had died between the commit of the sink and its own; returns the batch."""
         logs = [
             int(one.name) for one in (self.checkpoint / "commits").iterdir() if one.name.isdigit()
         ]
@@ -220,7 +220,7 @@ class TestABatch:
         }
         assert staged(service) == 0
 
-    def test_of_parts_goes_on_where_it_failed_and_stores_each_row_once_in_its_order(
+    def test_of_parts_continues_where_it_failed_and_stores_each_row_once_in_its_order(
         self, spark: SparkSession, service: Service
     ) -> None:
         """Every try of one task dies in the middle; the same write is done again."""
@@ -318,7 +318,7 @@ class TestAStream:
         query = json.loads((copy.checkpoint / "metadata").read_text())["id"]
         assert publishers == {f"spark-{query}"}
 
-    def test_whose_proxy_dies_between_stage_and_commit_goes_on_with_the_same_batch(
+    def test_whose_proxy_dies_between_stage_and_commit_continues_with_the_same_batch(
         self, copy: Copy, spark: SparkSession, service: Service, tmp_path: Path
     ) -> None:
         """What a task staged that has ended is gone: the query says so, and its next start stages

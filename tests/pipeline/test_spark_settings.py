@@ -1,4 +1,4 @@
-"""Which Spark a session gets, what is said while it has no cores, what its failures mean."""
+"""The Spark of a session, the reports while it has no cores, the meaning of its failures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SUBMITTED = {"spark.master": "local[*]", "spark.app.name": "job.py"}
 def settings(
     found: dict[str, str], said: dict[str, str] | None = None, *, submitted: bool = False
 ) -> dict[str, str]:
-    """What the session has in the end."""
+    """The settings that the session ends up with."""
     ours = settings_of(found, said or {}, name="ours", submitted=submitted)
     return {**found, **ours}
 
@@ -76,7 +76,7 @@ class TestASession:
 
 
 class TestAJobWithoutCores:
-    def test_says_so_once_and_once_that_it_goes_on(self) -> None:
+    def test_says_so_once_and_once_that_it_continues(self) -> None:
         wait = CoreWait(100.0, "spark://m:7077")
 
         said = [
@@ -170,5 +170,5 @@ class TestAFailureOfSpark:
         assert type(error) is kind
         assert says in str(error)
 
-    def test_that_is_a_defect_of_ours_stays_a_traceback(self) -> None:
+    def test_that_is_our_own_defect_stays_a_traceback(self) -> None:
         assert failure_of(DEFECT) is None

@@ -82,7 +82,7 @@ class Sink:
         self.checkpoint = folder / "checkpoint"
 
     def start(self, service: Service, *, now: bool = True, **more: str) -> StreamingQuery:
-        """Start a query, which ends with what is available now, or goes on."""
+        """Start a query, which ends with what is available now, or continues."""
         query = (
             self._spark.readStream.format(FORMAT)
             .options(**options(service, **more))
@@ -209,7 +209,7 @@ def pushing(spark: SparkSession) -> SparkSession:
 
 
 class TestConditions:
-    """Of one frame, one query after another; docs/decisions/0056 says why they are Spark's."""
+    """Conditions on one frame, in one query after another; docs/decisions/0056 has the reasons."""
 
     def test_leave_out_what_they_say_and_nothing_of_another_query(
         self, pushing: SparkSession, service: Service
@@ -255,7 +255,7 @@ class TestConditions:
         self.assert_whole(pushing.read.format("numbers").load())
 
     def assert_whole(self, frame: DataFrame) -> None:
-        """Of ten numbers each query has those that it asks for."""
+        """Each query gets those of ten numbers that it asks for."""
         late, early = frame.where("n >= 7"), frame.where("n >= 2")
 
         assert [patiently(one.count) for one in (late, early, frame)] == [3, 8, 10]
@@ -264,7 +264,7 @@ class TestConditions:
 
 
 class TestAStreamingQuery:
-    def test_goes_on_from_its_checkpoint_and_reads_each_message_once(
+    def test_continues_from_its_checkpoint_and_reads_each_message_once(
         self, sink: Sink, service: Service
     ) -> None:
         service.start_proxy()
@@ -330,7 +330,7 @@ class TestAStreamingQuery:
 
 
 class TestWhenTheProxyDies:
-    def test_a_read_goes_on_after_kill_9_and_is_complete(
+    def test_a_read_continues_after_kill_9_and_is_complete(
         self, spark: SparkSession, service: Service
     ) -> None:
         service.start_proxy()
@@ -377,7 +377,7 @@ class TestWhenTheProxyDies:
 
 
 class TestWhenMessagesAreGone:
-    def test_a_query_stops_or_goes_on_after_them_as_it_was_told(
+    def test_a_query_stops_or_continues_after_them_as_its_option_says(
         self, sink: Sink, service: Service
     ) -> None:
         service.start_proxy("-f", service.file("proxy.yaml", "history_bytes: 0\n"))

@@ -101,7 +101,7 @@ def a_log(*counts: int, settings: BrokerSettings = BrokerSettings()) -> MemoryPr
 
 
 def put(proxy: MemoryProxy, *counts: int, topic: str = "t") -> None:
-    """Batches of so many messages; payloads go on as m1, m2, ..."""
+    """Batches of this many messages; payloads continue as m1, m2, ..."""
     for count in counts:
         log = proxy.state.topics.get(topic)
         mark = log.publishers.get("p") if log else None
@@ -271,7 +271,7 @@ class TestMessagesThatAreGone:
         with pytest.raises(DataLossError, match=r"topic 't': offsets 0 to 5 \(6 messages\)"):
             Job(Link(proxy)).latest(start)
 
-    def test_are_left_out_if_the_query_may_and_that_is_told(
+    def test_are_left_out_if_the_query_may_and_that_is_reported(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         proxy, start = self.trimmed()
@@ -329,7 +329,7 @@ class TestTheSubscriberOfAQuery:
 
         assert self.cursor(proxy) == 3
 
-    def test_is_told_what_spark_commits_and_never_goes_back(self) -> None:
+    def test_learns_what_spark_commits_and_never_goes_back(self) -> None:
         proxy = a_log(5)
         job = Job(Link(proxy), subscriber="job")
         first = job.latest(job.stream.initial(), 2)

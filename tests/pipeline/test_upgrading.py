@@ -39,7 +39,7 @@ def test_an_old_archive_is_taken_over_by_a_command_and_is_not_changed(new: Path)
     assert {path: path.read_bytes() for path in OLD.rglob("*") if path.is_file()} == before
 
 
-def test_the_archive_job_goes_on_where_the_old_one_ended(new: Path) -> None:
+def test_the_archive_job_continues_where_the_old_one_ended(new: Path) -> None:
     upgraded(new)
     proxy = two_topics()
     put(proxy, 2)  # so far the old one came
@@ -49,7 +49,7 @@ def test_the_archive_job_goes_on_where_the_old_one_ended(new: Path) -> None:
     assert rows_seen(new) == everything(("t", 15), ("u", 4))
 
 
-def test_taking_over_again_adds_nothing_and_goes_on_where_it_died(
+def test_taking_over_again_adds_nothing_and_continues_where_it_died(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for last in range(1, 11):
@@ -63,7 +63,7 @@ def test_taking_over_again_adds_nothing_and_goes_on_where_it_died(
         assert rows_seen(folder) == everything(("t", 12), ("u", 4))
 
 
-def test_an_old_archive_that_is_given_to_a_job_is_told_with_the_command() -> None:
+def test_an_old_archive_that_is_given_to_a_job_is_refused_with_the_command() -> None:
     for look in (Archive, read_manifests):
         with pytest.raises(ConfigurationError, match=f"pipeline upgrade --from {OLD} --folder"):
             look(OLD)
@@ -72,7 +72,9 @@ def test_an_old_archive_that_is_given_to_a_job_is_told_with_the_command() -> Non
 
 
 @pytest.mark.parametrize("damage", ["changed", "gone"])
-def test_a_damaged_file_is_told_with_its_offsets(tmp_path: Path, new: Path, damage: str) -> None:
+def test_a_damaged_file_is_reported_with_its_offsets(
+    tmp_path: Path, new: Path, damage: str
+) -> None:
     old = tmp_path / "old"
     shutil.copytree(OLD, old, symlinks=True)
     ((_, first), *_) = old_files(old)

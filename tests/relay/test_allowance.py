@@ -57,7 +57,7 @@ def test_a_message_without_end_is_cut_at_its_bound() -> None:
     assert allowance.to_be_cut(NO_GROWTH, 0.0) == []
 
 
-def test_a_peer_whose_messages_are_taken_may_send_for_ever() -> None:
+def test_a_peer_whose_messages_are_taken_may_send_forever() -> None:
     one, allowance = Tally(), Allowance()
     allowance.accepted(1, one)
     for turn in range(1, 100):
@@ -139,7 +139,7 @@ def test_growth_counts_from_the_last_calm() -> None:
     assert growth.is_settled(1.0 + SETTLE_S)
 
 
-def test_growth_that_connections_do_not_account_for_is_no_reason_to_cut_them_for_ever() -> None:
+def test_growth_that_connections_do_not_account_for_is_no_reason_to_cut_them_forever() -> None:
     """Large puts without a pause, while a cache or a transaction grows."""
     growth = Growth(30 * MIB)
     growth.look(30 * MIB, BUSY_BYTES, 0.0)
@@ -209,7 +209,7 @@ def test_a_hundred_honest_links_come_in_at_once() -> None:
     assert admission.closed_for_s(0.0) == 0
 
 
-def test_links_whose_heartbeats_go_on_without_end_are_never_cut() -> None:
+def test_links_whose_heartbeats_continue_without_end_are_never_cut() -> None:
     admission = Admission(0.0)
     links = [admission.accepted(0.0) for _ in range(100)]
     for turn in range(1, 1000):

@@ -67,7 +67,7 @@ def test_everything_that_fits_begins_with_the_literal_prefix(pattern: str, text:
     ("pattern", "begin"),
     [("sensor/.*", "sensor/"), ("a[0-9]b", "a"), ("ab?", "a"), ("(ab|ac)d", "a"), (".*", "")],
 )
-def test_the_literal_prefix_is_as_long_as_can_be_told(pattern: str, begin: str) -> None:
+def test_the_literal_prefix_is_as_long_as_can_be_determined(pattern: str, begin: str) -> None:
     assert regex(pattern).literal_prefix() == begin
 
 
@@ -125,7 +125,7 @@ def brute_force(wide: Automaton, narrow: Automaton) -> str | None:
 
 
 @given(expressions, expressions)
-def test_inclusion_is_told_only_where_no_text_speaks_against_it(left: str, right: str) -> None:
+def test_inclusion_is_found_only_where_no_text_contradicts_it(left: str, right: str) -> None:
     wide, narrow = regex(left), regex(right)
 
     if includes(wide, narrow, Effort(INCLUSION_STEPS_MAX)):

@@ -110,7 +110,7 @@ def said_by(link: bytes, *patterns: Pattern) -> InterestRequest:
 
 
 def is_read(node: Links, said: InterestRequest) -> bool:
-    """Say a set; whether it was read, or is to be said again."""
+    """Send a set; return whether it was read, or must be sent again."""
     reply = node.take(said, 0.0)
     assert isinstance(reply, InterestAck)
     return not reply.wanted
@@ -181,7 +181,7 @@ def test_who_is_not_decided_in_one_turn_is_in_the_next_ones() -> None:
     assert table.singly("a" * 100 + "x7") == (7,)
 
 
-def test_who_costs_a_whole_turn_is_sent_the_message_and_asked_no_more() -> None:
+def test_a_node_that_costs_a_whole_turn_is_sent_the_message_and_not_asked_again() -> None:
     table = a_table()
     table.replace(1, [KINDS.check(wide(number)) for number in range(40)])
     table.new_turn()

@@ -1,4 +1,4 @@
-"""Requests through a node: passed on, shared, answered from the cache, and told."""
+"""Requests through a node: passed on, shared, answered from the cache, and reported above."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def envelope(client: str) -> Envelope:
 
 
 class ANode:
-    """A node below a proxy in memory; answers come when the test lets them."""
+    """A node below a proxy in memory; answers come when the test says so."""
 
     def __init__(self, *clients: str) -> None:
         self.proxy = MemoryProxy()
@@ -65,7 +65,7 @@ class ANode:
                     self.above.append(action)
 
     def answer(self, count: int = 100) -> None:
-        """Let the proxy answer what is under way."""
+        """Have the proxy answer what is under way."""
         for one in self.above[:count]:
             self.above.remove(one)
             self.forwarding.answer(one.ticket, self.proxy.frames(one.frames), self.now_s)
@@ -275,7 +275,7 @@ class TestOneFetch:
 
 
 class TestACursor:
-    def test_that_moved_here_is_told_above_soon(self) -> None:
+    def test_that_moved_here_is_sent_above_soon(self) -> None:
         node = confirmed("one", "two")
         for sequence in (1, 2):
             node.proxy.put(sequence)
@@ -292,7 +292,7 @@ class TestACursor:
         assert log.subscriptions["two"].cursor == 1
         assert node.forwarding.unsent_cursors == 0
 
-    def test_is_told_again_without_an_answer(self) -> None:
+    def test_is_sent_again_without_an_answer(self) -> None:
         node = confirmed("one", "two")
         node.proxy.put(1)
         node.proxy.put(2)

@@ -21,7 +21,7 @@ MINE, THEIRS = key_of("mine"), key_of("theirs")
 
 
 def ask(node: ANode, request: AnyRequest, key: str) -> Sequence[AnyRequest]:
-    """Ask with a key; give what is under way above then."""
+    """Ask with a key; return what is under way above then."""
     node.forwarding.request(envelope("x"), encode(request), node.now_s, lambda _: key)
     node.collect()
     return [decode_request(one.frames)[0] for one in node.above]
@@ -69,7 +69,7 @@ def test_the_answer_to_a_history_is_shared_by_requests_of_one_key() -> None:
     assert [one.key for one in ask(node, a_history(0), THEIRS)] == [MINE, THEIRS]
 
 
-def test_a_cursor_that_is_told_later_is_told_for_its_key() -> None:
+def test_a_cursor_that_is_sent_later_is_sent_for_its_key() -> None:
     node = a_node_with_a_reader()
     ask(node, a_get(0, client="one"), MINE)
     node.proxy.put(2)

@@ -34,7 +34,7 @@ def an_inflow() -> Inflow:
 
 
 def from_many(count: int) -> list[str]:
-    """So many connections, each from an address of its own."""
+    """A number of connections, each from an address of its own."""
     return [f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}" for n in range(count)]
 
 
@@ -72,7 +72,7 @@ class TestHowFastTheyCome:
         assert inflow.look([], 0, 0.99) == EVERYONE
         assert inflow.look([], 0, 1.0) is None
 
-    def test_at_that_rate_they_come_in_for_ever(self) -> None:
+    def test_at_that_rate_they_come_in_forever(self) -> None:
         inflow = an_inflow()
         for second in range(10 * BURST_S):
             assert inflow.look([FLOOD] * PER_S, 0, float(second)) is None
@@ -188,7 +188,7 @@ class TestWhatIsSeen:
 
         assert (inflow.closed_s, inflow.came_count) == (1.0, BURST + PER_S)
 
-    def test_an_operator_is_told_why_from_where_and_what_to_do(self) -> None:
+    def test_the_log_says_why_from_where_and_what_to_do(self) -> None:
         inflow = an_inflow()
         inflow.look([FLOOD] * (BURST + 1), 0, 0.0)
         assert inflow.episode is not None
@@ -197,7 +197,7 @@ class TestWhatIsSeen:
         for part in (FLOOD, "connections_per_s_max", "100 a second", "docs/operating.md"):
             assert part in text
 
-    def test_an_operator_is_told_when_it_is_over(self) -> None:
+    def test_the_log_says_when_it_is_over(self) -> None:
         inflow = an_inflow()
         inflow.look([], MOST, 0.0)
         episode = inflow.episode

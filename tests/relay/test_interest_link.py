@@ -323,7 +323,7 @@ class LossyLink:
 
 
 def converge(seed: int, steps: int = 150) -> tuple[Sequence[LossyLink], Links]:
-    """Let three links change their minds over a bad network; heal it; give all of them."""
+    """Change the interest of three links over a bad network; heal it; return all of them."""
     chance = random.Random(seed)
     node = a_node(boot="0")
     links = [LossyLink(chance, bytes([number]) * 16) for number in range(3)]

@@ -52,7 +52,7 @@ def test_a_push_is_these_bytes() -> None:
     assert (push.topic, push.pushed, push.body) == ("topic1", a_push(BODY), BODY)
 
 
-def test_a_long_body_stays_away_and_its_place_is_told() -> None:
+def test_a_long_body_is_left_out_and_its_place_is_sent() -> None:
     body = b"x" * (PUSH_BODY_BYTES_MAX + 1)
 
     push = decode_push(encode_push("t", a_push(body), body))

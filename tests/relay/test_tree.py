@@ -1,4 +1,4 @@
-"""The drawn tree: every figure was told by a process, and what none tells is not there."""
+"""The drawn tree: every figure was reported by a process, and others are not shown."""
 
 from __future__ import annotations
 

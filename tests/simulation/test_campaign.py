@@ -10,7 +10,7 @@ from tests.integration.harness import children, eventually
 
 
 def ended(pid: int) -> bool:
-    """It is gone, or only waits to be noticed."""
+    """It is gone, or its parent has not reaped it yet."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:

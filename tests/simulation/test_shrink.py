@@ -1,4 +1,4 @@
-"""A seed that fails is told as the shortest story that can be found, and the story is true."""
+"""A failing seed is shrunk to the shortest story that the search finds, and the story is true."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def test_no_seed_breaks_a_promise(first: int) -> None:
 
 @pytest.mark.campaign
 def test_every_class_of_faults_happens() -> None:
-    """One that never does is a hole: its rules are never put to the test."""
+    """A class that never happens is a hole: its rules are never tested."""
     tally = Tally()
 
     for seed in range(SEEDS_THAT_COVER):

@@ -1,4 +1,4 @@
-"""`reliable-pubsub backup`: one moment of a store, whole, checked, beside a proxy that goes on."""
+"""`reliable-pubsub backup`: one moment of a store, whole, checked, while its proxy works."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def filled(directory: Path, messages: int = 40) -> Store:
 
 
 def read(directory: Path) -> StoredState:
-    """What a proxy that starts there begins with."""
+    """The state with which a proxy starts there."""
     with closing(Store(directory, "sync")) as store:
         return read_state(store.connection, check_store(store.connection).segments)
 
@@ -42,7 +42,7 @@ def left_beside(target: Path) -> list[str]:
 
 
 class TestACopy:
-    def test_of_a_store_in_use_is_one_moment_and_commits_go_on(
+    def test_of_a_store_in_use_is_one_moment_and_commits_continue(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(backup, "STEP_PAGES", 100)
@@ -79,7 +79,7 @@ class TestACopy:
         assert read(tmp_path / "copy") == read(tmp_path / "data")
 
     def test_has_the_mark_of_a_store_that_was_made(self, tmp_path: Path) -> None:
-        """So that a copy whose file is lost later is not taken for a new directory."""
+        """Then a copy whose file is lost later is not taken for a new directory."""
         filled(tmp_path / "data").close()
         backup.back_up(tmp_path / "data", tmp_path / "copy")
 
@@ -197,7 +197,7 @@ def test_a_table_that_is_not_ours_is_damage_and_the_error_names_the_command(
         Store(tmp_path, "sync")
 
 
-def test_a_copy_that_cp_made_while_commits_went_on_is_refused_with_the_command(
+def test_a_copy_that_cp_made_while_commits_continued_is_refused_with_the_command(
     tmp_path: Path,
 ) -> None:
     store = filled(tmp_path / "data")
@@ -230,7 +230,7 @@ class TestALogThatAnotherProgramHolds:
         return store, shell
 
     def fill(self, store: Store, offset: int = 0) -> int:
-        """Commit until it is refused; give the next offset."""
+        """Commit until it is refused; return the next offset."""
         why = "never"
         try:
             for _ in range(200):

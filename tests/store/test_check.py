@@ -79,7 +79,7 @@ def refusal(directory: Path) -> str:
 
 
 def accept_loss(directory: Path) -> list[BadRange]:
-    """Start with --accept-loss; give what was reported."""
+    """Start with --accept-loss; return what was reported."""
     reported: list[BadRange] = []
     store = Store(directory, "os")
     try:
@@ -284,8 +284,8 @@ class TestAcceptedLoss:
 
         assert checked.messages == 10
 
-    def test_is_told_to_subscribers_that_had_not_read_it(self, directory: Path) -> None:
-        """H17: the subscriber hears of the gap, and goes on after it."""
+    def test_is_reported_to_subscribers_that_had_not_read_it(self, directory: Path) -> None:
+        """H17: the subscriber hears of the gap, and continues after it."""
         damage(directory, "UPDATE batch SET body = x'00' WHERE base IN (4, 6)")
         accept_loss(directory)
 
@@ -302,7 +302,7 @@ class TestAcceptedLoss:
         assert shown(later) == [(8, 2)]
 
     def test_is_never_jumped_over_inside_one_answer(self, directory: Path) -> None:
-        """A subscriber takes direct followers only; it would refuse such an answer for ever."""
+        """A subscriber takes direct followers only; it would refuse such an answer forever."""
         damage(directory, "UPDATE batch SET body = x'00' WHERE base = 4")
         accept_loss(directory)
 

@@ -25,7 +25,7 @@ MANY = 1 << 20
 
 
 def in_a_row(counts: list[int], *, body: bytes | None = None) -> list[Appended]:
-    """Batches that follow each other, of so many messages."""
+    """Batches that follow each other, of this many messages."""
     batches, base = [], 0
     for count in counts:
         batches.append(an_append(base, count=count, body=body))
@@ -85,7 +85,7 @@ class TestRead:
             assert reader.read(9, 0, messages_max=1, bytes_max=MANY) == []
 
     def test_gives_the_next_one_where_the_holder_is_gone(self, tmp_path: Path) -> None:
-        """So that the broker can say which offsets are lost."""
+        """The broker needs it to say which offsets are lost."""
         with a_reader(tmp_path, in_a_row([1, 1, 1])) as reader:
             with sqlite3.connect(tmp_path / FILE_NAME) as other:
                 other.execute("DELETE FROM batch WHERE base < 2")
@@ -172,7 +172,7 @@ class TestFirstSince:
     def test_is_found_by_its_time(
         self, tmp_path: Path, cache: int, base: int, end: int, taken: int, found: int | None
     ) -> None:
-        batches = in_a_row([2, 2, 1])  # at offsets 0, 2, 4, taken so many ns later
+        batches = in_a_row([2, 2, 1])  # at offsets 0, 2, 4, taken this many ns later
 
         with a_reader(tmp_path, batches, cache=cache) as reader:
             reader.add(batches)
@@ -222,7 +222,7 @@ def damage_all(directory: Path) -> None:
     other.close()
 
 
-def test_damage_that_shows_only_while_reading_is_told_and_not_delivered(tmp_path: Path) -> None:
+def test_damage_that_shows_only_while_reading_is_reported_and_not_delivered(tmp_path: Path) -> None:
     """P6: a disk may go bad after the start; what it gives back is checked each time."""
     with a_reader(tmp_path, in_a_row([2, 1])) as reader:
         damage_all(tmp_path)

@@ -1,4 +1,4 @@
-"""What retention removes gives its disk space back, and what is left is whole."""
+"""The disk space of what retention removes is freed, and what is left is whole."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def pages(store: Store, what: str) -> int:
 
 
 def file_bytes(store: Store) -> int:
-    """Of the file alone, once the log is moved into it."""
+    """The size of the file alone, after the write-ahead log is moved into it."""
     store.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
     return store.path.stat().st_size
 

@@ -152,7 +152,7 @@ class TestDamage:
         damaged.close()
 
     @pytest.mark.parametrize("bytes_cut", [1, 10, 50, 200, 4096, 6000])
-    def test_of_a_file_that_was_cut_off_is_told_as_damage(
+    def test_of_a_file_that_was_cut_off_is_reported_as_damage(
         self, tmp_path: Path, bytes_cut: int
     ) -> None:
         state = a_state(tmp_path)
@@ -177,7 +177,7 @@ class TestDamage:
             damaged.load()
         damaged.close()
 
-    def test_of_the_file_is_told_as_damage(self, tmp_path: Path) -> None:
+    def test_of_the_file_is_reported_as_damage(self, tmp_path: Path) -> None:
         state = a_state(tmp_path)
         state.write({f"topic:{n}": b"x" * 1000 for n in range(100)}, durable=False)
         state.close()
@@ -192,7 +192,7 @@ class TestDamage:
         finally:
             damaged.close()
 
-    def test_is_told_for_a_file_that_is_no_state(self, tmp_path: Path) -> None:
+    def test_is_reported_for_a_file_that_is_no_state(self, tmp_path: Path) -> None:
         """H15: what lies there is not executed, and not written over."""
         file = tmp_path / "publisher-p.sqlite3"
         file.write_bytes(b"cos\nsystem\n" * 500)
@@ -202,7 +202,7 @@ class TestDamage:
 
         assert file.read_bytes() == b"cos\nsystem\n" * 500
 
-    def test_is_told_for_another_version(self, tmp_path: Path) -> None:
+    def test_is_reported_for_another_version(self, tmp_path: Path) -> None:
         state = a_state(tmp_path)
         state._connection.execute("PRAGMA user_version = 9")
         state.close()
@@ -211,10 +211,10 @@ class TestDamage:
             a_state(tmp_path)
 
 
-def test_a_directory_that_cannot_be_synced_is_told_and_synced_by_the_next_start(
+def test_a_directory_that_cannot_be_synced_is_reported_and_synced_by_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Found by `scripts/inject`: a traceback, and a name that no later start would have synced."""
+    """No traceback, and no name that later starts would not sync."""
     synced: list[str] = []
     outcomes = iter([OSError(errno.EIO, os.strerror(errno.EIO)), None])
 

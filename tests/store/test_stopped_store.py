@@ -105,7 +105,7 @@ class TestCompact:
         with closing(Store(data, "sync")) as store:
             assert read(store) == state
             (vacuum,) = store.connection.execute("PRAGMA auto_vacuum").fetchone()
-            assert vacuum == 2  # incremental: the proxy goes on giving space back
+            assert vacuum == 2  # incremental: the proxy continues to give space back
             store.commit([an_append(40, body=BODY)])
 
     def test_leaves_the_store_as_it_was_if_the_second_file_differs(

@@ -190,7 +190,7 @@ class TestACommit:
         assert [(s.client, s.control) for s in state.sessions] == [("p", 0), ("s", 2)]
 
     def test_that_trims_keeps_the_end_of_an_emptied_topic(self, tmp_path: Path) -> None:
-        """H16: offsets and timestamps go on where they were, though no batch is left."""
+        """H16: offsets and timestamps continue where they were, though no batch is left."""
         committed(
             tmp_path,
             a_beginning(),
@@ -205,7 +205,7 @@ class TestACommit:
 
 
 class TestAFullDisk:
-    def test_is_told_and_leaves_no_trace(self, tmp_path: Path) -> None:
+    def test_is_reported_and_leaves_no_trace(self, tmp_path: Path) -> None:
         """P6: a commit that finds no space is no commit."""
         committed(tmp_path, a_beginning(), [an_append(0)])
         before = stored_in(tmp_path)

@@ -247,7 +247,7 @@ class TestDamage:
 
 
 class TestAcceptedLoss:
-    def test_goes_on_with_the_commits_before_it_and_is_reported(self, killed: Path) -> None:
+    def test_continues_with_the_commits_before_it_and_is_reported(self, killed: Path) -> None:
         flip(killed, HEADER_BYTES + (commits(killed)[-3] + 1) * FRAME_BYTES + 500)
 
         end, (damage,) = end_of(killed, accept_loss=True)

@@ -2,7 +2,7 @@
 
 Write a new message without `frames`, a new step of a dialogue with the header of its request (and
 with `body`, in hex, where it has one); `crc` may be left out. What is there already stays as it is,
-so that golden bytes never change by themselves. Read what was filled in before you keep it.
+so that golden bytes never change unnoticed. Read what was filled in before you keep it.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ CLOCK_NS = 1_790_000_000_000_000_000
 
 
 def a_proxy_of_dialogues() -> MemoryProxy:
-    """One for each dialogue; its clock does not move."""
+    """A new proxy for each dialogue; its clock does not move."""
     proxy = MemoryProxy(replace(EMPTY, store_id=STORE_ID), boot=BOOT)
     proxy.now_ns = CLOCK_NS
     return proxy

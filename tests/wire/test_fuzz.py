@@ -38,7 +38,7 @@ REQUEST_HEADERS = {name: one.frames[1] for name, one in REQUESTS.items()}
 REPLY_HEADERS = {name: one.frames[1] for name, one in ANSWERS.items()}
 BODIES = {name: frame for name, (_, _, frame) in BATCHES.items()}
 
-# In the place of a value: deeper than the stack, longer than the memory, or of no type of ours.
+# In the place of a value: deeper than the stack, longer than the memory, or of an unused type.
 SWOLLEN = (
     b"\x91" * 100_000,  # nested lists
     b"\x81\xa1k" * 100_000,  # nested maps
@@ -182,7 +182,7 @@ def test_any_answer_is_read_back_as_it_was_written(
     ),
     st.none() | st.lists(st.none() | st.integers() | st.floats(), max_size=4),
 )
-@example([b"m"], [], None, None)  # found here: it was stored, and could not be read
+@example([b"m"], [], None, None)  # it must not be stored, because it cannot be read
 @example([b"m"], None, [{"h": "\ud800"}], None)
 @example([b"m"], None, None, [2**64])
 def test_whatever_a_program_puts_is_a_batch_that_can_be_read_or_is_refused(
@@ -289,7 +289,7 @@ def with_a_value_replaced(golden: bytes, swollen: bytes) -> Iterator[bytes]:
 
 
 def test_a_header_that_is_no_text_is_malformed() -> None:
-    """Found here: it was a UnicodeDecodeError, in the program of every subscriber."""
+    """Not a UnicodeDecodeError in the program of every subscriber."""
     body = bytes.fromhex("94 91 c400 c0 91 81a161a1ff c0")
 
     with pytest.raises(MalformedError, match="not a batch"):
@@ -297,7 +297,7 @@ def test_a_header_that_is_no_text_is_malformed() -> None:
 
 
 def test_a_column_of_a_later_version_may_be_deep_and_is_malformed_then() -> None:
-    """Found here: it was a RecursionError."""
+    """Not a RecursionError."""
     body = bytes.fromhex("95 91 c400 c0 c0 c0") + b"\x91" * 100_000
 
     with pytest.raises(MalformedError, match="not a batch"):

@@ -59,7 +59,7 @@ def in_json(value: Any) -> Any:
 
 
 def frames_of(one: dict[str, Any]) -> list[bytes]:
-    """The frames of a message; none if they are still to be filled in (`python -m tests.wire`)."""
+    """The frames of a message; none if they are not filled in yet (`python -m tests.wire`)."""
     return [bytes.fromhex(frame) for frame in one.get("frames", ())]
 
 
