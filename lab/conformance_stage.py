@@ -1,6 +1,6 @@
 """The processes and files of one case: a proxy, a faulty link, the client that is judged.
 
-    COMMAND ── tcp ──► TcpLink ── tcp ──► proxy ◄── a publisher of ours, for a subscriber
+    COMMAND ── tcp ──► TcpLink ── tcp ──► proxy ◄── our publisher, for a subscriber
 
 Everything that is written is kept, in one directory:
 

@@ -53,7 +53,7 @@ def a_program_is_given_a_message_after_its_unsubscribe(world: SmallWorld) -> Non
 
 
 @planted("V9")
-def an_output_goes_on_after_the_unsubscribe(world: SmallWorld) -> None:
+def an_output_continues_after_the_unsubscribe(world: SmallWorld) -> None:
     ended = line_at(world, places(world, PositionLine, subscriber="s1", active=False)[0]).cursor
     place = next(n for n, line in enumerate(world.outputs["s1"]) if line.message.offset >= ended)
     world.outputs["s1"].insert(place, OutputLine("t", world.log["t"][ended]))

@@ -197,7 +197,7 @@ def lines(path: Path, count: int) -> list[bytes]:
 
 
 class TestLoading:
-    def test_again_puts_nothing_and_goes_on_where_a_file_has_grown(
+    def test_again_puts_nothing_and_continues_where_a_file_has_grown(
         self, service: Service, load: Callable[..., SourceOutcome]
     ) -> None:
         path = service.directory / "a.txt"
