@@ -45,7 +45,7 @@ from .core.planning import MessageRange
 from .core.sink_options import SinkOptions, check_columns, parse_sink_options
 from .core.tables import TABLES, Row, delivery_rows, status_rows
 from .proxy_topics import ProxyTopics, status_of
-from .reach import EndpointCheck, check_endpoint, machine
+from .reach import ReachCheck, check_reachable, machine
 from .reading import arrow_batches, leave_out_of_collections
 from .sink import BatchSink, StreamSink
 from .stored_log import nearest_log
@@ -207,7 +207,7 @@ class _Messages:
                 fail_on_data_loss=options.fail_on_data_loss,
             )
             return
-        check_endpoint(EndpointCheck(options.endpoint, partition.planned_on))
+        check_reachable(ReachCheck(options.endpoint, partition.planned_on))
         with nearest_log(options.endpoint, options.retry, options.store) as reader:
             yield from arrow_batches(
                 partition.wanted,
@@ -286,7 +286,7 @@ class TableReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Row]:
         """In the task: the rows."""
         if self._options.table != "deliveries":
-            check_endpoint(EndpointCheck(self._options.endpoint, partition.value))
+            check_reachable(ReachCheck(self._options.endpoint, partition.value))
         names = list(TABLES[self._options.table])
         places = [names.index(name) for name in self._names]
         for row in self._rows():

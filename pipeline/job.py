@@ -42,7 +42,7 @@ from reliable_pubsub.common.yaml_file import load_yaml
 from .core.options import SourceOptions, parse_options
 from .core.places import check_archive, check_local, is_in_objects
 from .core.spark_failure import SparkGoneError, first_line
-from .reach import check_endpoint, looks
+from .reach import check_reachable, reach_checks
 from .sessions import is_connect, open_session, start_java
 from .tasks import GONE, SparkTasks, raise_known
 
@@ -319,9 +319,9 @@ def spark_tasks(name: str, wish: SparkWish, *endpoints: str) -> Iterator[SparkTa
     with signals_raise():  # Spark has replaced our handlers by its own
         try:
             tasks = SparkTasks(spark)
-            wanted = looks(endpoints)
+            wanted = reach_checks(endpoints)
             if wanted and tasks.elsewhere:
-                tasks.run(check_endpoint, wanted * tasks.round_size())
+                tasks.run(check_reachable, wanted * tasks.round_size())
             yield tasks
         finally:
             ignore_signals()  # the work is over, one way or the other

@@ -22,7 +22,7 @@ _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _NETWORK: Final = Path("/proc/self/ns/net")  # a container has its own loopback
 
 
-class EndpointCheck(Struct, frozen=True):
+class ReachCheck(Struct, frozen=True):
     """See whether this endpoint is reached from where you are."""
 
     endpoint: str
@@ -36,7 +36,7 @@ def machine() -> str:
     return platform.node()
 
 
-def check_endpoint(wish: EndpointCheck) -> bool:
+def check_reachable(wish: ReachCheck) -> bool:
     """In a task: see whether something listens.
 
     Raises:
@@ -68,11 +68,11 @@ def _connect(endpoint: str, host: str) -> None:
     socket.create_connection((host, port), PATIENCE_S).close()
 
 
-def looks(endpoints: Iterable[str]) -> list[EndpointCheck]:
+def reach_checks(endpoints: Iterable[str]) -> list[ReachCheck]:
     """What tasks of a job are to look at: the endpoints that are of this machine only."""
     here = machine()
     return [
-        EndpointCheck(one, here)
+        ReachCheck(one, here)
         for one in dict.fromkeys(endpoints)
         if (host := host_of(one, bind=False)) is not None and is_local(host)
     ]

@@ -30,7 +30,7 @@ from reliable_pubsub.publisher.writer import TransactionWriter
 from .batch_parts import LastPart, PartWriter
 from .core.outgoing import OutgoingRows
 from .core.sink_options import SinkOptions
-from .reach import EndpointCheck, check_endpoint, machine
+from .reach import ReachCheck, check_reachable, machine
 from .reading import leave_out_of_collections
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class _Sink:
         context = TaskContext.get()
         assert context is not None, "write is called in a task"
         leave_out_of_collections()
-        check_endpoint(EndpointCheck(self._options.endpoint, self._planned_on))
+        check_reachable(ReachCheck(self._options.endpoint, self._planned_on))
         return Written(
             writer, transaction, context.partitionId(), secrets.token_bytes(16), chunks=0
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reliable_pubsub.common.core.errors import ConfigurationError
-from reliable_pubsub.pipeline.reach import EndpointCheck, check_endpoint, looks, machine
+from reliable_pubsub.pipeline.reach import ReachCheck, check_reachable, machine, reach_checks
 
 ANOTHER = "another machine"
 
@@ -32,16 +32,16 @@ def test_on_another_machine_learns_that_the_endpoint_is_not_of_it(
 
     for one in (endpoint, f"ipc://{tmp_path}/none"):
         with pytest.raises(ConfigurationError, match=r"runs on another one.*--endpoint"):
-            check_endpoint(EndpointCheck(one, ANOTHER))
-        assert check_endpoint(EndpointCheck(one, machine()))  # a proxy that is away comes back
+            check_reachable(ReachCheck(one, ANOTHER))
+        assert check_reachable(ReachCheck(one, machine()))  # a proxy that is away comes back
 
 
 def test_on_another_machine_with_a_tunnel_there_is_content(listening: socket.socket) -> None:
-    assert check_endpoint(EndpointCheck(endpoint_of(listening), ANOTHER))
+    assert check_reachable(ReachCheck(endpoint_of(listening), ANOTHER))
 
 
 def test_is_content_with_an_address_that_all_machines_have() -> None:
     endpoints = ["tcp://10.1.2.3:5556", "tcp://127.0.0.1:1", "tcp://127.0.0.1:1", "ipc:///x"]
 
-    assert check_endpoint(EndpointCheck(endpoints[0], ANOTHER))
-    assert [one.endpoint for one in looks(endpoints)] == ["tcp://127.0.0.1:1", "ipc:///x"]
+    assert check_reachable(ReachCheck(endpoints[0], ANOTHER))
+    assert [one.endpoint for one in reach_checks(endpoints)] == ["tcp://127.0.0.1:1", "ipc:///x"]
