@@ -111,7 +111,7 @@ class Outbox:
         ] = {}  # the proxy's last sequence, for topics that were asked
         # Topics whose stored numbering was not compared yet: it may be older than what was sent.
         self._unmet = {*self.topics, TRANSACTIONS}
-        self._goes_on = self.note is not None  # the run that wrote the note may continue from it
+        self._continues = self.note is not None  # the run that wrote the note may continue from it
         self._repeats = decode(stored[_REPEATS], type=Repeats) if _REPEATS in stored else Repeats()
 
     def reload(self, stored: Mapping[str, bytes]) -> None:
@@ -206,7 +206,7 @@ class Outbox:
 
     def begin_run(self, note: bytes) -> Changes:
         """Begin a run: its messages are new, so it repeats no numbers of an earlier run."""
-        self._goes_on = False
+        self._continues = False
         return {**self._set_repeats(_NO_REPEATS), **self.write_note(note)}
 
     def _passed(self, topic: str, first: int) -> Changes:
@@ -365,7 +365,7 @@ class Outbox:
 
     def _may_repeat(self, topic: str) -> bool:
         """Whether the proxy's messages above our state may be the next ones of the run."""
-        return self._goes_on and topic in self._unmet
+        return self._continues and topic in self._unmet
 
     def _last_in_doubt(self, topic: str) -> int:
         """The highest number of what is in doubt on a topic; 0: nothing."""
