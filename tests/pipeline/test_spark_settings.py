@@ -89,7 +89,7 @@ class TestAJobWithoutCores:
 
         assert [text and text.split(":")[0] for text in said] == [
             *(None, "waiting", None),
-            *("going on", None),
+            *("continuing", None),
         ]
         assert "spark://m:7077" in str(said[1])
 
