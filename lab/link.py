@@ -72,9 +72,17 @@ class TcpLinks:
         """Close every link, end the thread."""
         for link in self._links:
             self.wait_for(link.stop())
+        self.wait_for(_end_other_tasks())  # of connections that are just being made or closed
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+async def _end_other_tasks() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class TcpLink:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
@@ -187,6 +189,24 @@ def test_a_cut_may_fall_into_the_middle_of_a_frame(
 
     assert everything(proxy) in (b"fra", b"")  # a reset may overtake what was on its way
     assert everything(client) == b""
+
+
+@pytest.mark.parametrize("_", range(20))  # without the wait about every sixth leaves some
+def test_links_that_are_closed_leave_no_task(listener: Listener, _: int) -> None:
+    """Else one ends when it is collected, in a loop that is closed."""
+    links = TcpLinks()
+    asked = threading.Event()
+
+    def target() -> tuple[str, int] | None:
+        asked.set()
+        return listener.address
+
+    link = links.open(target)
+    with socket.create_connection(link.address, PATIENCE_S):
+        assert asked.wait(PATIENCE_S)
+        links.close()  # while the connection to the proxy is being made
+
+    assert asyncio.all_tasks(links._loop) == set()
 
 
 def test_a_half_open_link_loses_what_goes_one_way(
