@@ -40,12 +40,12 @@ def push_rows() -> list[Row]:
 
 
 @contextmanager
-def relay(name: str, *options: str) -> Iterator[str]:
-    """A relay process; its endpoint for data."""
+def relay(name: str, *options: str) -> Iterator[dict[str, str]]:
+    """A relay process; its endpoints, `requests` and `push`."""
     command = [sys.executable, "-m", "reliable_pubsub", "relay", "-i", name, *options]
     command += ["--endpoint", ANY_PORT, "--push-endpoint", ANY_PORT]
     with folder() as directory, ChildProcess(command, directory / "log") as process:
-        yield process.endpoints()["push"]
+        yield process.endpoints()
 
 
 def fan_out() -> Row:
@@ -57,7 +57,7 @@ def fan_out() -> Row:
     link = LinkTo(endpoint)
     above = ("--publisher", link.endpoint)
     with relay("left", *above) as left, relay("right", *above) as right:
-        tree = fan_out_bytes(context, source, link, [left, right])
+        tree = fan_out_bytes(context, source, link, [left["push"], right["push"]])
     context.destroy(linger=0)
     return Row(
         work=f"{LEAVES} subscribers below two relays: on the link above, per message",
@@ -199,19 +199,21 @@ def zapping_ours(strategy: Strategy) -> list[int]:
     with (
         proxy() as top,
         relay("upper", "--upstream", top.subscribers, *options) as upper,
-        relay("lower", "--upstream", upper[0], *options) as lower,
+        relay("lower", "--upstream", upper["requests"], *options) as lower,
     ):
-        viewers = [NodeAbove(context, lower[0], f"viewer-{n}") for n in range(VIEWERS)]
+        viewers = [NodeAbove(context, lower["requests"], f"viewer-{n}") for n in range(VIEWERS)]
         for number, channel in zaps():
             viewers[number].want(frozenset({Pattern("exact", channel)}), frozenset())
             viewers[number].turn(time.monotonic())
         until_s = time.monotonic() + 30
-        while not (all(v.wish.settled for v in viewers) and ask_node(lower[0]).above[0].settled):
+        while not (
+            all(v.wish.settled for v in viewers) and ask_node(lower["requests"]).above[0].settled
+        ):
             if time.monotonic() > until_s:
                 raise click.ClickException("interest did not settle within 30 s")
             for one in viewers:
                 one.turn(time.monotonic())
             time.sleep(0.002)
-        said = [ask_node(one[0]).above[0].said for one in (lower, upper)]
+        said = [ask_node(one["requests"]).above[0].said for one in (lower, upper)]
         context.destroy(linger=0)
     return said

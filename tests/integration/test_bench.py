@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
-from scripts import bench_security
+from scripts import bench_push, bench_security
 from scripts.bench import main
 from scripts.bench_peers import ratio
 from scripts.bench_profile import (
@@ -218,6 +218,19 @@ def test_the_cost_of_keys_is_compared_with_that_of_none(monkeypatch: pytest.Monk
 
     assert [row.against for row in rows] == 6 * ["no keys", "keys"]
     assert all(row.ours > 0 for row in rows)
+
+
+def test_a_fan_out_and_zapping_are_compared_with_what_has_no_relays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, small in {"LEAVES": 4, "FAN_OUT_MESSAGES": 2, "VIEWERS": 2, "ZAPS": 3}.items():
+        monkeypatch.setattr(bench_push, name, small)
+    monkeypatch.setattr(bench_push, "STRATEGIES", ("subsume",))
+    fan_out, *tiers = bench_push.push_rows()
+
+    assert fan_out.ours < (fan_out.bare or 0)
+    assert [row.against for row in tiers] == 2 * ["plain XPUB/XSUB devices"]
+    assert all(row.ours > 0 for row in tiers)
 
 
 @pytest.mark.parametrize(
