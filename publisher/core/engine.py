@@ -40,7 +40,7 @@ from reliable_pubsub.common.core.transaction_messages import Abort, CommitAck
 from reliable_pubsub.common.core.wire import decode_batch
 
 from .lower_qos_puts import LowerQoSPuts
-from .outbox import Encoded, Numbered, Outbox, Pending
+from .outbox import Changes, Encoded, Numbered, Outbox, Pending
 from .puts import WaitingPut, failed, fitting, joined
 from .receipt import Receipt
 from .session import PublisherSession
@@ -111,12 +111,7 @@ class PublisherEngine:
                 encoded = put.encoded if len(puts) == 1 else joined(puts)[1]
                 if not session.connected or encoded.topic not in session.met:
                     yield from session.meet_all((encoded.topic,))  # then number: rule R24
-                changes = outbox.number((encoded,), put.note)
-                try:
-                    yield Save(changes)
-                except PubSubError:
-                    outbox.dropped()  # it was never sent, and is not kept: it may be put again
-                    raise
+                yield from self._keep(outbox.number((encoded,), put.note))
                 yield from self.settle()
             except LimitError as error:
                 if put.is_alone or max(len(puts), len(self._sending)) == 1:
@@ -155,16 +150,19 @@ class PublisherEngine:
         if met:
             yield Save(met, durable=first_time)
         number = outbox.next_transaction(repeats=note is not None)
-        changes = outbox.number(batches, note, number=number)
-        try:
-            yield Save(changes)
-        except PubSubError:
-            outbox.dropped()  # as in `put`
-            raise
+        yield from self._keep(outbox.number(batches, note, number=number))
         try:
             return (yield from self.settle())
         except InDoubtError as error:
             error.kept = True
+            raise
+
+    def _keep(self, numbered: Changes) -> Conversation[None]:
+        """Write batches that were just numbered; if that fails, they may be put again."""
+        try:
+            yield Save(numbered)
+        except PubSubError:
+            self.outbox.dropped()  # they were never sent, and are not kept
             raise
 
     # Runs of a program that repeats its messages.

@@ -106,9 +106,7 @@ class Outbox:
             for name, value in stored.items()
             if name.startswith(_TOPIC)
         }
-        self._proxy_last: dict[
-            str, int
-        ] = {}  # the proxy's last sequence, for topics that were asked
+        self._proxy_last: dict[str, int] = {}  # its last sequence, for topics that were asked
         # Topics whose stored numbering was not compared yet: it may be older than what was sent.
         self._unmet = {*self.topics, TRANSACTIONS}
         self._continues = self.note is not None  # the run that wrote the note may continue from it

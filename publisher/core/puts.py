@@ -20,7 +20,6 @@ from reliable_pubsub.common.core.batch import (
     PAYLOAD_OVERHEAD_BYTES,
     Batch,
     EventTimeNs,
-    crc32,
     fit_in_a_batch,
     message_bytes,
 )
@@ -38,7 +37,6 @@ from reliable_pubsub.common.core.payload import (
 )
 from reliable_pubsub.common.core.payload import encoded as encoded_payload
 from reliable_pubsub.common.core.steps import Wait
-from reliable_pubsub.common.core.wire import encode_batch
 
 from .delivery import AcknowledgedBy, DeliveryS
 from .outbox import Encoded, encoded_batch
@@ -159,9 +157,7 @@ class Payloads:
             None if headers is None else [headers],
             None if event_time_ns is None else [event_time_ns],
         )
-        topic = topic_to_put_on(topic)
-        body = encode_batch(batch, are_bytes=True)
-        return WaitingPut(batch, Encoded(topic, 1, crc32(body), body), qos)
+        return WaitingPut(batch, encoded_batch(topic_to_put_on(topic), batch, are_bytes=True), qos)
 
     def one(
         self,
