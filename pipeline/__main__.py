@@ -13,7 +13,6 @@ _JOBS = {
     "archive": "reliable_pubsub.pipeline.archiving",
     "audit": "reliable_pubsub.pipeline.auditing",
     "replay": "reliable_pubsub.pipeline.replaying",
-    "upgrade": "reliable_pubsub.pipeline.upgrading",
 }
 _OF_THE_EXTRA = ("pyspark", "pyarrow", "py4j", "deltalake")
 

@@ -5,8 +5,9 @@
 
 Tasks write files under random names. The driver makes them part of the table by one
 commit, which records in the same moment how far each log is archived (an application transaction:
-its version is the end offset). Who dies before leaves files that the table does not know, and that
-a later merge removes. Of two drivers that go on from the same end Delta lets one commit.
+its version is the end offset). A driver that dies before leaves files that the table does not know;
+`DeltaTable(FOLDER).vacuum()` removes them. If two drivers continue from the same end, Delta lets
+one of them commit.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake.transaction import AddAction
 
 from reliable_pubsub.common.core.errors import (
     ConfigurationError,
@@ -62,7 +63,7 @@ def open_table(place: ArchivePlace) -> DeltaTable:
     except TableNotFoundError as error:
         raise ConfigurationError(
             f"{place.name}: is no archive (it has no {LOG}); `reliable-pubsub pipeline archive "
-            f"--folder {place.name}` makes one{_of_the_old_form(place)}"
+            f"--folder {place.name}` makes one"
         ) from error
     if table.metadata().partition_columns != [*PARTITIONS]:
         raise ConfigurationError(
@@ -81,15 +82,6 @@ def _asked(place: ArchivePlace) -> Iterator[None]:
         raise
     except (DeltaError, OSError) as error:
         raise place.failure(error) from error
-
-
-def _of_the_old_form(place: ArchivePlace) -> str:
-    if "_generations" not in place.entries():
-        return ""
-    return (
-        f". It is one of the form before Delta: `reliable-pubsub pipeline upgrade "
-        f"--from {place.name} --folder NEW` takes it over"
-    )
 
 
 def read_manifests(folder: Location) -> list[Manifest]:
@@ -153,7 +145,7 @@ class Archive:
             if strange:
                 raise ConfigurationError(
                     f"{self.place.name}: holds {strange[0]!r}, which is not of an archive; nothing "
-                    f"was changed. Choose an empty folder{_of_the_old_form(self.place)}"
+                    f"was changed. Choose an empty folder"
                 )
             make_table(self.place)
         self._version = -1
@@ -180,14 +172,11 @@ class Archive:
         newest = {(topic, files[-1].log) for topic, files in newest_logs(self.manifests).items()}
         return archived_to(self.manifests, self.ends({*newest, *logs}))
 
-    def add(
-        self, files: Sequence[Manifest], ends: Ends, *, in_place_of: Sequence[Manifest] = ()
-    ) -> bool:
+    def add(self, files: Sequence[Manifest], ends: Ends) -> bool:
         """Files come in and logs are archived so far: at one moment, or nothing of it.
 
         Args:
             ends: how far each log is then; each goes on from where `ends` of this object says.
-            in_place_of: files that have the same rows, and go; for readers of changes it is none.
 
         Returns:
             False: another driver was there first. Nothing was added; `ends` says how far it is.
@@ -197,15 +186,12 @@ class Archive:
         """
         before = self.ends(ends)
         self.refresh()
-        if self.ends(ends) != before or not self._has(in_place_of):
+        if self.ends(ends) != before:
             return False
         now_ms = time.time_ns() // 1_000_000
-        actions: list[AddAction | RemoveAction] = [
-            AddAction(one.path, one.bytes, one.partition, now_ms, not in_place_of, one.statistics)
+        actions = [
+            AddAction(one.path, one.bytes, one.partition, now_ms, True, one.statistics)
             for one in files
-        ]
-        actions += [
-            RemoveAction(one.path, False, now_ms, one.bytes, one.partition) for one in in_place_of
         ]
         noted = [Transaction(app_id(*log), end) for log, end in ends.items()]
         version = self._version
@@ -224,11 +210,6 @@ class Archive:
 
     def _has(self, files: Sequence[Manifest]) -> bool:
         return {one.path for one in files} <= {one.path for one in self.manifests}
-
-    def sweep(self) -> int:
-        """Remove files that the table has not named for a week; how many."""
-        with _asked(self.place):
-            return len(self._table.vacuum(dry_run=False, full=True))
 
 
 # What others see; each happens whole or not at all.
@@ -250,9 +231,7 @@ def make_table(place: ArchivePlace) -> None:
         open_table(place)  # it was the other one
 
 
-def commit(
-    table: DeltaTable, actions: Sequence[AddAction | RemoveAction], noted: Sequence[Transaction]
-) -> None:
+def commit(table: DeltaTable, actions: Sequence[AddAction], noted: Sequence[Transaction]) -> None:
     """One commit, by whose conflicts Delta tells two drivers apart."""
     table.create_write_transaction(
         [*actions],

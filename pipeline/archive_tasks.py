@@ -1,4 +1,4 @@
-"""What tasks of an archive do: write a range of a topic, or several files, as Parquet files."""
+"""What an archive's tasks do: write a range of a topic as Parquet files, and check files."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from msgspec import Struct
 
 from reliable_pubsub.common.core.errors import DamagedError
 from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.subscriber.reader import LogReader
 
 from .archive_files import ArchivePlace, digest_and_size, open_file, place_of
 from .core.columns import ARCHIVE_SCHEMA, ROWS_MAX, TABLE_SCHEMA
 from .core.manifest import SUFFIX, Manifest, folder_name
 from .core.planning import MessageRange
 from .reading import ReadsLog, arrow_batches
-from .stored_log import nearest_log
 
 _COMPRESSION: Final = "zstd"
 
@@ -35,7 +35,6 @@ class StageRange(Struct, frozen=True, kw_only=True):
     archive: str  # its address
     endpoint: str
     retry: RetryPolicy
-    store: str = ""  # of the proxy, for tasks that can open it
     fail_on_data_loss: bool = True
 
 
@@ -46,16 +45,9 @@ class ArchivedFile(Struct, frozen=True):
     path: str  # its address
 
 
-class MergeFiles(Struct, frozen=True, kw_only=True):
-    """Write the rows of these files, one after another, to one file."""
-
-    files: tuple[tuple[Manifest, str], ...]  # with their addresses
-    archive: str
-
-
 def stage_range(work: StageRange) -> list[Manifest]:
     """In a task: write a range; see `write_range`."""
-    with nearest_log(work.endpoint, work.retry, work.store) as reader:
+    with LogReader(work.endpoint, retry=work.retry) as reader:
         return write_range(work, reader)
 
 
@@ -71,19 +63,6 @@ def write_range(work: StageRange, reader: ReadsLog) -> list[Manifest]:
         wanted, reader, ARCHIVE_SCHEMA, fail_on_data_loss=work.fail_on_data_loss
     )
     return write_files(place_of(work.archive), wanted.topic, wanted.log, batches)
-
-
-def merge_files(work: MergeFiles) -> Manifest:
-    """Write several files of one day as one.
-
-    Raises:
-        DamagedError: one of them is not what the table says.
-    """
-    first, _ = work.files[0]
-    names = [name for name in ARCHIVE_SCHEMA.names if name != "topic"]
-    rows = (batch for one, path in work.files for batch in archived_rows(one, path, names))
-    (merged,) = write_files(place_of(work.archive), first.topic, first.log, rows)
-    return merged
 
 
 def write_files(
@@ -172,25 +151,13 @@ def seal_holds(work: ArchivedFile) -> bool:
     return True
 
 
-def archived_rows(manifest: Manifest, path: str, columns: Sequence[str]) -> Iterator[Any]:
-    """The record batches of a file, in the order of offsets.
-
-    Args:
-        columns: offset, and others.
-
-    Raises:
-        DamagedError: it is not what the table says.
-    """
-    check_file(manifest, path)
-    yield from rows_of(manifest, path, columns)
-
-
 def rows_of(
     manifest: Manifest, path: str, columns: Sequence[str], wanted: MessageRange | None = None
 ) -> Iterator[Any]:
-    """The same of a file that was held against the table before.
+    """Return the record batches of a checked file, in the order of offsets.
 
     Args:
+        columns: offset, and others.
         wanted: what is read, with its neighbours, of a file that lacks no offset; None: all.
     """
     with open_file(path) as opened, pq.ParquetFile(opened) as file:
@@ -203,5 +170,15 @@ def rows_of(
                     bisect_right(ends, wanted.first) : bisect_left(ends, wanted.end) + 1
                 ]
             yield from file.iter_batches(ROWS_MAX, row_groups=groups, columns=[*columns])
-        else:  # compacted by another program, in an order of its own
-            yield from file.read([*columns]).sort_by("offset").to_batches(ROWS_MAX)
+        else:
+            yield from compacted_rows(file.read(), manifest, columns).to_batches(ROWS_MAX)
+
+
+def compacted_rows(rows: pa.Table, manifest: Manifest, columns: Sequence[str]) -> pa.Table:
+    """Return the rows of a file that another program has compacted, in the order of offsets.
+
+    Such a file has an order of its own, and lacks the columns that the table is partitioned by.
+    """
+    if "topic" not in rows.column_names:
+        rows = rows.append_column("topic", pa.repeat(manifest.topic, rows.num_rows))
+    return rows.sort_by("offset").select([*columns])

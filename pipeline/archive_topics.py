@@ -1,8 +1,8 @@
-"""The topics of an archive, as a query sees them: the same offsets, so a merge changes nothing.
+"""The topics of an archive, as a query sees them: the same offsets, however files are compacted.
 
-A query over the Parquet files themselves knows them by name, and after `archive --merge` it would
-read the rows of a merged file a second time. Here Spark's checkpoint has offsets. Which files there
-are says the log of the table; those that a merge replaced stay for a week, so a list stays good.
+A query over the Parquet files themselves knows them by name, and after `optimize.compact` it would
+read rows a second time. Here Spark's checkpoint has offsets. The log of the table lists the files;
+compacted ones stay until `vacuum`, by default a week, so a list stays good.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from reliable_pubsub.common.transport import SystemClock
 
 from .archive import archived_files, read_manifests
 from .archive_files import Location, open_file
+from .archive_tasks import compacted_rows
 from .core.columns import ROWS_MAX
 from .core.loss import DataLossError
 from .core.manifest import newest_logs
@@ -105,13 +106,15 @@ def archived_range(
             continue
         if one.end <= offset or one.first >= wanted.end:
             continue
+        columns = schema.names if one.sha256 else None
         with open_file(path) as file:
-            rows = pq.read_table(file, columns=schema.names, filters=within)
+            rows = pq.read_table(file, columns=columns, filters=within)
         whole = one.first <= offset and rows.num_rows == min(one.end, wanted.end) - offset
         if not whole:
             _lose(wanted, offset, max(one.first, offset + 1), fail_on_data_loss)
-        ordered = rows if one.sha256 else rows.sort_by("offset")  # another program's compaction
-        yield from ordered.select(schema.names).cast(schema).to_batches(max_chunksize=ROWS_MAX)
+        if not one.sha256:
+            rows = compacted_rows(rows, one, schema.names)
+        yield from rows.select(schema.names).cast(schema).to_batches(max_chunksize=ROWS_MAX)
         offset = one.end
     if offset < wanted.end:
         _lose(wanted, offset, wanted.end, fail_on_data_loss)

@@ -12,14 +12,11 @@ import click
 from msgspec import Struct
 
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, asking_options
-from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.progress import progress_bar
 
-from .archive import Archive, path_of
-from .archive_tasks import MergeFiles, StageRange, merge_files, stage_range
-from .core.manifest import merges
+from .archive import Archive
+from .archive_tasks import StageRange, stage_range
 from .core.options import SourceOptions
-from .core.places import check_store
 from .core.planning import (
     MessageRange,
     TopicExtent,
@@ -45,7 +42,6 @@ from .proxy_topics import ProxyTopics
 from .tasks import Tasks
 
 ROWS_PER_FILE: Final = 250_000
-ROWS_PER_MERGED_FILE: Final = 2_000_000
 ROUND_S: Final = 10.0  # without --available-now: how often there are new files
 
 _log = logging.getLogger("reliable_pubsub.pipeline")
@@ -128,34 +124,10 @@ class Archiving(Struct, frozen=True, kw_only=True):
                 archive=self.archive.place.address,
                 endpoint=self.options.endpoint,
                 retry=self.options.retry,
-                store=self.options.store,
                 fail_on_data_loss=self.options.fail_on_data_loss,
             )
             for one in ranges
         ]
-
-    def merge(self, rows_max: int) -> int:
-        """Make one file of neighbours, and remove files that no reader needs.
-
-        Returns:
-            How many files there are less.
-        """
-        place = self.archive.place
-        groups = merges(self.archive.manifests, rows_max)
-        merged = self.tasks.run(
-            merge_files,
-            [
-                MergeFiles(
-                    files=tuple((one, path_of(one, place)) for one in group),
-                    archive=place.address,
-                )
-                for group in groups
-            ],
-        )
-        gone = [one for group in groups for one in group]
-        is_done = not groups or self.archive.add(merged, {}, in_place_of=gone)
-        self.archive.sweep()
-        return len(gone) - len(merged) if is_done else 0  # another driver has merged them
 
 
 def _logs(extents: Mapping[str, TopicExtent]) -> set[tuple[str, str]]:
@@ -188,22 +160,8 @@ def _logs(extents: Mapping[str, TopicExtent]) -> set[tuple[str, str]]:
     show_default=True,
     help="Seconds between two rounds, without --available-now.",
 )
-@click.option("--merge", is_flag=True, help="At the end make large files of small neighbours.")
-@click.option(
-    "--rows-per-merged-file",
-    type=click.IntRange(2),
-    default=ROWS_PER_MERGED_FILE,
-    show_default=True,
-    help="Messages of one merged file, at most.",
-)
 @click.option(
     "--subscriber", default="", help="Id under which the proxy knows the archive: lag, retention."
-)
-@click.option(
-    "--store",
-    default="",
-    metavar="DIR|POSTGRESQL",
-    help="The proxy's data directory or postgresql://...: tasks that can open it read there.",
 )
 @click.option("--accept-loss", is_flag=True, help="Continue after messages that were removed.")
 @spark_options()
@@ -215,10 +173,7 @@ def main(
     available_now: bool,
     rows_per_file: int,
     every: float,
-    merge: bool,
-    rows_per_merged_file: int,
     subscriber: str,
-    store: str,
     accept_loss: bool,
     spark: SparkWish,
     quiet: bool,
@@ -234,8 +189,6 @@ def main(
       python -c "import deltalake; print(deltalake.DeltaTable('archive').to_pandas())"
     """
     with running_job(is_endless=not available_now):
-        if merge and not available_now:
-            raise UsageError("--merge is done at the end of a run: give --available-now with it")
         where, retry = proxy_endpoint("subscriber", **asked)
         options = topics_wanted(
             topic,
@@ -245,7 +198,6 @@ def main(
             partition_rows_max=rows_per_file,
             fail_on_data_loss=not accept_loss,
             subscriber=subscriber,
-            store=check_store(store),
         )
         with closing(ProxyTopics(options)) as topics:
             extents = topics.extents()  # report an unreachable proxy before Spark is started
@@ -258,8 +210,6 @@ def main(
                 )
                 click.echo(f"ready: archive {folder} endpoint={where}")
                 _run(job, quiet=quiet, every_s=None if available_now else every)
-                if merge:
-                    click.echo(f"merged: {job.merge(rows_per_merged_file)} files less")
 
 
 def _run(job: Archiving, *, quiet: bool, every_s: float | None) -> None:

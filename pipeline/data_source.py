@@ -8,9 +8,8 @@ its own reader of the log, and closes it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -36,19 +35,17 @@ from reliable_pubsub.common.core.resolving import typed_settings
 from reliable_pubsub.common.core.settings import PUBLISHER_ENDPOINT, SUBSCRIBER_ENDPOINT
 from reliable_pubsub.common.key_files import client_keys
 from reliable_pubsub.common.surroundings import resolve_here
-from reliable_pubsub.lab.core.run import OutputLine
-from reliable_pubsub.lab.reading import Files, check_files, journal_files, read_file
+from reliable_pubsub.subscriber.reader import LogReader
 
 from .core.columns import COLUMNS, NAMED_COLUMNS
 from .core.options import SourceOptions, parse_options
 from .core.planning import MessageRange
 from .core.sink_options import SinkOptions, check_columns, parse_sink_options
-from .core.tables import TABLES, Row, delivery_rows, status_rows
+from .core.tables import TABLES, Row, status_rows
 from .proxy_topics import ProxyTopics, status_of
 from .reach import ReachCheck, check_reachable, machine
 from .reading import arrow_batches, leave_out_of_collections
 from .sink import BatchSink, StreamSink
-from .stored_log import nearest_log
 from .stream import QueryStream, Topics, batch_ranges
 
 if TYPE_CHECKING:
@@ -208,7 +205,7 @@ class _Messages:
             )
             return
         check_reachable(ReachCheck(options.endpoint, partition.planned_on))
-        with nearest_log(options.endpoint, options.retry, options.store) as reader:
+        with LogReader(options.endpoint, retry=options.retry) as reader:
             yield from arrow_batches(
                 partition.wanted,
                 reader,
@@ -273,7 +270,7 @@ class MessagesStream(_Messages, DataSourceStreamReader, SupportsTriggerAvailable
 
 
 class TableReader(DataSourceReader):
-    """A table of what the proxy knows, or of what journals tell. Read by one task."""
+    """A table of what the proxy knows. One task reads it."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -285,30 +282,10 @@ class TableReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
         """In the task: the rows."""
-        if self._options.table != "deliveries":
-            check_reachable(ReachCheck(self._options.endpoint, partition.value))
-        names = list(TABLES[self._options.table])
-        places = [names.index(name) for name in self._names]
-        for row in self._rows():
-            yield tuple(row[place] for place in places)
-
-    def _rows(self) -> Iterator[Row]:
         options = self._options
-        if options.table == "deliveries":
-            yield from journal_deliveries(Path(options.journals), options.wants)
-            return
+        check_reachable(ReachCheck(options.endpoint, partition.value))
+        names = list(TABLES[options.table])
+        places = [names.index(name) for name in self._names]
         report = status_of(options.endpoint, options.retry)
-        yield from status_rows(options.table, report, options.wants)
-
-
-def journal_deliveries(folder: Path, wants: Callable[[str], bool]) -> Iterator[Row]:
-    """The table `deliveries` of a folder of journals, file by file.
-
-    Raises:
-        ConfigurationError: there is no journal in it, or there are those of several runs.
-    """
-    found = Files()
-    for path in journal_files(folder):
-        lines = read_file(path, path.relative_to(folder).as_posix(), found)
-        yield from delivery_rows((one for one in lines if not isinstance(one, OutputLine)), wants)
-    check_files(folder, found)
+        for row in status_rows(options.table, report, options.wants):
+            yield tuple(row[place] for place in places)

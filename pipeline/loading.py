@@ -1,26 +1,36 @@
-"""`reliable-pubsub pipeline load`: files into a topic; a repeat puts nothing twice."""
+"""`reliable-pubsub pipeline load`: put the rows of files on a topic; a repeat puts nothing twice.
+
+Spark reads each file in splits of at most `SPLIT_BYTES`. Each split has a publisher of its own, and
+row n of a split is that publisher's message n. So the proxy knows how much of each split it has
+stored, and a run after a crash, or after the file has grown, puts only the rest.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from hashlib import sha256
-from itertools import islice
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
 import click
+import pyarrow as pa
 from msgspec import Struct
-from msgspec.structs import replace
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import BinaryType, DataType, StringType
 
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, asking_options
 from reliable_pubsub.common.core import names
-from reliable_pubsub.common.core.errors import ConfigurationError, ConflictError
+from reliable_pubsub.common.core.errors import ConfigurationError
+from reliable_pubsub.common.core.limits import MIB
 from reliable_pubsub.common.progress import progress_bar
 from reliable_pubsub.subscriber.external_cursor import ExternalCursor
 from reliable_pubsub.subscriber.reader import LogReader
 
-from .core.holding import FileSize, check_still_there, refuse_unheld, status_of_topic
+from .core.holding import FileSplit, check_still_there, refuse_unheld, status_of_topic
 from .job import (
     Access,
     LocalPath,
@@ -32,101 +42,139 @@ from .job import (
     spark_tasks,
     subscriber_endpoint_option,
 )
-from .numbered import SourceOutcome, batches_of, numbered_publisher, put_numbered
+from .numbered import SourceOutcome, batch_of_rows, cut_again, numbered_publisher, put_numbered
 from .proxy_topics import status_of
-from .records import FORMATS, Columns, Format, estimated_size, format_of, places_of, records_of
 
-ROWS_PER_PART: Final = 250_000  # of a file that is cut; another number would be other publishers
+SPLIT_BYTES: Final = 32 * MIB  # another number would make other publishers, so other messages
+# Each of these is set to it: a partition is then one split, whose borders depend on its file alone.
+_SPLITTING: Final = ("spark.sql.files.maxPartitionBytes", "spark.sql.files.openCostInBytes")
+_BY_SUFFIX: Final[Mapping[str, str]] = {
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".orc": "orc",
+    ".parquet": "parquet",
+}
+# A row that is not what the format says ends the load. By Spark's own default it becomes NULLs.
+_READING: Final[Mapping[str, Mapping[str, str]]] = {
+    "csv": {"header": "true", "mode": "FAILFAST", "columnPruning": "false"},
+    "json": {"mode": "FAILFAST"},
+}
 
 
-class LoadFile(Struct, frozen=True, kw_only=True):
-    """Put the records of this file, or of one part of it."""
+class FilesToLoad(Struct, frozen=True, kw_only=True):
+    """Files of one format, and how their rows become messages."""
 
-    path: str
-    name: str  # of the file, in its publisher's id
+    files: Mapping[str, str]  # by the name that a file counts under: its path
     topic: str
-    form: Format
-    columns: Columns
+    form: str
+    options: Mapping[str, str] = {}  # of Spark's reader
+    value: str = ""  # column; "": the whole row as JSON, or the line of a text
+    key: str = ""
+    headers: Sequence[str] = ()
     access: Access
-    part: int | None = None  # None: the whole file
-    at: int = 0  # byte at which the part begins, if that is known
-    rows_per_part: int = ROWS_PER_PART
+    split_bytes: int = SPLIT_BYTES
 
-    @property
-    def publisher(self) -> str:
-        """The id under which it is put: the same for the same name."""
-        return publisher_of_file(self.name, self.part)
+    def publisher(self, name: str, start: int) -> str:
+        """Return the id under which a split of a file is put.
 
+        Args:
+            name: of the file; the same name is the same file.
+            start: byte at which the split begins.
+        """
+        digest = sha256(name.encode()).hexdigest()[:24]
+        return names.client_id(f"load.{digest}.{start // self.split_bytes}")
 
-def publisher_of_file(name: str, part: int | None = None) -> str:
-    """The id under which a file, or a part of it, is put."""
-    suffix = "" if part is None else f".{part}"
-    return names.client_id(f"load.{sha256(name.encode()).hexdigest()[:24]}{suffix}")
-
-
-def load_file(work: LoadFile) -> SourceOutcome:
-    """In a task: put what of a file is not stored yet.
-
-    Raises:
-        As `put_numbered` and `records_of`.
-    """
-    first, rows, source = 0, None, work.path
-    if work.part is not None:
-        first, rows = work.part * work.rows_per_part, work.rows_per_part
-        source = f"{work.path}, part {work.part} (from row {first + 1} on)"
-    with (
-        numbered_publisher(work.publisher, work.access.put_at, work.access.retry) as publisher,
-        LogReader(work.access.read_at, retry=work.access.retry) as reader,
-    ):
-        whole = records_of(Path(work.path), work.form, work.columns, first, work.at)
-        records = batches_of(islice(whole, rows))
-        return put_numbered(publisher, reader, work.topic, records, source=source)
+    def splits(self) -> list[FileSplit]:
+        """Return the splits of the files, by their sizes."""
+        return [
+            FileSplit(self.publisher(name, start), min(size - start, self.split_bytes))
+            for name, size in ((n, Path(path).stat().st_size) for n, path in self.files.items())
+            for start in range(0, size, self.split_bytes)
+        ]
 
 
-def places(work: LoadFile) -> list[int]:
-    """In a task: where the parts of a file begin; see `places_of`."""
-    return places_of(Path(work.path), work.form, work.rows_per_part)
-
-
-def other_parts(first: Sequence[LoadFile], begin: Sequence[Sequence[int]]) -> list[LoadFile]:
-    """The parts of files after the first one of each, which is put before its others.
-
-    So a client that finds nothing of a first part knows that there is nothing of any.
-
-    Args:
-        begin: the `places` of each file.
-    """
-    return [
-        replace(one, part=part, at=at)
-        for one, of_file in zip(first, begin, strict=True)
-        for part, at in enumerate(of_file[1:], start=1)
-    ]
-
-
-def refuse_other_cut(work: LoadFile) -> None:
-    """A file that was loaded whole is not loaded in parts, nor the other way round.
+def rows_to_put(spark: SparkSession, work: FilesToLoad) -> DataFrame:
+    """Return the rows of files as messages: value, key, headers, and the split each is in.
 
     Raises:
-        ConflictError: it would be.
+        ConfigurationError: a named column is missing.
     """
-    before, now = ("whole", "in parts") if work.part is not None else ("in parts", "whole")
-    other = replace(work, part=None if work.part is not None else 0)
-    with numbered_publisher(other.publisher, work.access.put_at, work.access.retry) as client:
-        done = client.ready_for(work.topic) - 1
-    if done:
-        raise ConflictError(
-            f"{work.path}: was loaded {before}, and is now to be loaded {now} (--parallel): its "
-            f"rows would be on topic {work.topic!r} twice. Nothing was put; load it as before"
+    for setting in _SPLITTING:
+        spark.conf.set(setting, str(work.split_bytes))
+    reader = spark.read.format(work.form).options(**_READING.get(work.form, {}))
+    rows = reader.options(**work.options).load([*work.files.values()])
+    kinds = {one.name: one.dataType for one in rows.schema.fields}
+    for name in filter(None, (work.value, work.key, *work.headers)):
+        if name not in kinds:
+            raise ConfigurationError(
+                f"the files have no column {name!r}; they have {', '.join(kinds)}"
+            )
+
+    def column(name: str) -> Column:
+        return _as_bytes(f.col(f"`{name}`"), kinds[name])
+
+    if work.value or work.form == "text":
+        value = column(work.value or "value")
+    else:
+        whole = f.to_json(f.struct("*"), {"ignoreNullFields": "false"})
+        value = _as_bytes(whole, StringType())
+    headers = f.lit(None).cast("map<string,string>")
+    if work.headers:
+        named = chain.from_iterable(
+            (f.lit(name), column(name).cast("string")) for name in work.headers
         )
+        headers = f.map_filter(f.create_map(*named), lambda name, text: text.isNotNull())
+    return rows.select(
+        value.alias("value"),
+        (column(work.key) if work.key else f.lit(None).cast("binary")).alias("key"),
+        headers.alias("headers"),
+        f.col("_metadata.file_path").alias("file"),
+        f.col("_metadata.file_block_start").alias("start"),
+    )
 
 
-def named_files(paths: tuple[Path, ...], base: Path | None) -> list[tuple[str, Path]]:
-    """Files, and those directly in folders, with the names that they count under.
+def _as_bytes(column: Column, kind: DataType) -> Column:
+    """Return text and bytes as they are, and everything else as JSON."""
+    if isinstance(kind, StringType | BinaryType):
+        return column.cast("binary")
+    if kind.typeName() in ("array", "map", "struct", "variant"):
+        return f.to_json(column).cast("binary")
+    return column.cast("string").cast("binary")
+
+
+def put_split(work: FilesToLoad, rows: Iterable[pa.RecordBatch]) -> SourceOutcome:
+    """In a task: put the rows of one split that are not stored yet.
+
+    Raises:
+        As `put_numbered`.
+    """
+    filled = (batch for batch in rows if batch.num_rows)
+    first = next(filled, None)
+    if first is None:
+        return SourceOutcome("", 0, 0)
+    path = unquote(urlsplit(first.column("file")[0].as_py()).path)
+    start = first.column("start")[0].as_py()
+    (name,) = (name for name, known in work.files.items() if known == path)
+    access = work.access
+    client = work.publisher(name, start)
+    with (
+        numbered_publisher(client, access.put_at, access.retry) as publisher,
+        LogReader(access.read_at, retry=access.retry) as reader,
+    ):
+        batches = cut_again(map(batch_of_rows, chain([first], filled)))
+        source = f"{path}, from byte {start} on" if start else path
+        return put_numbered(publisher, reader, work.topic, batches, source=source)
+
+
+def named_files(paths: Sequence[Path], base: Path | None) -> dict[str, str]:
+    """Return files, and those directly in folders, by the names that they count under.
 
     Raises:
         ConfigurationError: there is none, or one is not below the base.
     """
-    found: list[tuple[str, Path]] = []
+    found: dict[str, str] = {}
     for path in paths:
         inside = sorted(one for one in path.iterdir() if one.is_file()) if path.is_dir() else [path]
         for file in inside:
@@ -134,10 +182,25 @@ def named_files(paths: tuple[Path, ...], base: Path | None) -> list[tuple[str, P
             if base is not None and not full.is_relative_to(base.resolve()):
                 raise ConfigurationError(f"{file}: is not below {base}, the --base of the names")
             name = full.relative_to(base.resolve()).as_posix() if base else full.as_posix()
-            found.append((name, full))
+            found[name] = full.as_posix()
     if not found:
         raise ConfigurationError("there is no file to load; name files or folders with --file")
     return found
+
+
+def format_of(files: Iterable[str]) -> str:
+    """Return the format that the suffix of files says; without a known suffix it is text.
+
+    Raises:
+        ConfigurationError: they say several.
+    """
+    forms = {_BY_SUFFIX.get(Path(one).suffix.lower(), "text") for one in files}
+    if len(forms) > 1:
+        raise ConfigurationError(
+            f"the files are of several formats ({', '.join(sorted(forms))}): load those of one "
+            "format at a time, or give --format"
+        )
+    return forms.pop()
 
 
 @click.command(context_settings=CONTEXT_SETTINGS, epilog=EXIT_CODES)
@@ -150,12 +213,17 @@ def named_files(paths: tuple[Path, ...], base: Path | None) -> list[tuple[str, P
     type=LocalPath(exists=True),
     help="A file, or a folder of files; may be given several times.",
 )
-@click.option("--topic", required=True, help="Where the records go.")
+@click.option("--topic", required=True, help="Where the rows go.")
 @click.option(
     "--format",
     "form",
-    type=click.Choice(FORMATS),
-    help="What the files are.  [default: by the suffix, else text]",
+    help="A format that Spark reads: text, csv, json, parquet, orc, ...  [default: by the suffix]",
+)
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    help="An option of Spark's reader, NAME=VALUE; may be given several times.",
 )
 @click.option("--value", default="", help="Column of the value.  [default: the whole row, as JSON]")
 @click.option("--key", default="", help="Column of the key.")
@@ -164,12 +232,6 @@ def named_files(paths: tuple[Path, ...], base: Path | None) -> list[tuple[str, P
     "--base",
     type=LocalPath(file_okay=False),
     help="Files count under their path below this folder, so that it may be moved.",
-)
-@click.option(
-    "--parallel",
-    is_flag=True,
-    help=f"Cut files into parts of {ROWS_PER_PART:,} rows, which are put side by side; rows keep "
-    "their order within a part only.",
 )
 @click.option(
     "--subscriber",
@@ -184,88 +246,90 @@ def main(
     files: tuple[Path, ...],
     topic: str,
     form: str | None,
+    options: tuple[str, ...],
     value: str,
     key: str,
     header: tuple[str, ...],
     base: Path | None,
-    parallel: bool,
     subscriber: str,
     spark: SparkWish,
     subscriber_endpoint: str | None,
     quiet: bool,
     **asked: Any,
 ) -> None:
-    """Put the rows of files on a topic, each once, also if it is run again.
+    """Put the rows of files on a topic, each once, even if you run it again.
 
-    Each file has a publisher of its own, whose numbers are the numbers of its rows; the proxy
-    knows how far it came. A file that has grown is continued; one that was changed is refused.
+    Spark reads each file in splits of 32 MiB, which are put side by side. Rows keep their order
+    within a split. A file that has grown is continued; a changed one is refused.
+
+    For a small file you need no Spark: any program can put its lines.
 
     \b
       reliable-pubsub pipeline load --file data/orders.csv --topic orders --key customer
     """
     with running_job():
         access = access_to(subscriber_endpoint, **asked)
-        work = [
-            LoadFile(
-                path=str(path),
-                name=name,
-                topic=names.exact(topic),
-                form=cast(Format, form) if form else format_of(path),
-                columns=Columns(value, key, header),
-                access=access,
+        named = named_files(files, base)
+        work = FilesToLoad(
+            files=named,
+            topic=names.exact(topic),
+            form=form or format_of(named.values()),
+            options=dict(map(_pair, options)),
+            value=value,
+            key=key,
+            headers=header,
+            access=access,
+        )
+        splits = work.splits()
+        hold(work, splits, subscriber)
+        with (
+            spark_tasks("load", spark, access.put_at, access.read_at) as tasks,
+            progress_bar(len(splits), 0, quiet=quiet) as advance,
+        ):
+            outcomes = tasks.run_over(
+                lambda: rows_to_put(tasks.spark, work),
+                lambda rows: put_split(work, rows),
+                SourceOutcome,
+                lambda more: advance(more, "splits"),
             )
-            for name, path in named_files(files, base)
-        ]
-        hold(work, subscriber)
-        first = [replace(one, part=0) for one in work] if parallel else work
-        for one in first:
-            refuse_other_cut(one)
-        with spark_tasks("load", spark, access.put_at, access.read_at) as tasks:
-            others = other_parts(first, tasks.run(places, work)) if parallel else []
-            what = "parts" if parallel else "files"
-            with progress_bar(len(first) + len(others), 0, quiet=quiet) as advance:
-                outcomes = [
-                    outcome
-                    for group in (first, others)
-                    for outcome in tasks.run(load_file, group, lambda more: advance(more, what))
-                ]
-        check_held(work[0], outcomes)
+        check_held(work, outcomes)
         put = sum(one.put for one in outcomes)
         before = sum(one.stored_before for one in outcomes)
-        click.echo(f"done: {put} messages put on {topic}, {before} were there ({len(work)} files)")
+        click.echo(f"done: {put} messages put on {topic}, {before} were there ({len(named)} files)")
 
 
-def hold(work: Sequence[LoadFile], subscriber: str) -> None:
-    """See that the proxy will keep what is put, before anything is.
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigurationError(f"--option: found {text!r}, expected NAME=VALUE")
+    return name, value
+
+
+def hold(work: FilesToLoad, splits: Sequence[FileSplit], subscriber: str) -> None:
+    """Check that the proxy will keep the messages, before any is put.
 
     Raises:
         NotHeldError: it would not, and no id is given for which it should.
         ProxyUnreachableError: before Spark is started.
     """
-    one = work[0]
-    report = status_of(one.access.read_at, one.access.retry)
-    known = status_of_topic(one.topic, report)
+    access = work.access
+    report = status_of(access.read_at, access.retry)
+    known = status_of_topic(work.topic, report)
     if not subscriber:
-        sizes = [
-            FileSize(each.publisher, *estimated_size(Path(each.path), each.form, each.columns))
-            for each in work
-        ]
-        refuse_unheld(one.topic, sizes, report)
+        refuse_unheld(work.topic, splits, report)
     elif known is None or all(each.subscriber != subscriber for each in known.subscriptions):
-        with closing(
-            ExternalCursor(subscriber, one.access.read_at, retry=one.access.retry)
-        ) as cursor:
-            cursor.tell(one.topic)
+        with closing(ExternalCursor(subscriber, access.read_at, retry=access.retry)) as cursor:
+            cursor.tell(work.topic)
 
 
-def check_held(one: LoadFile, outcomes: Sequence[SourceOutcome]) -> None:
-    """See that what was put is there.
+def check_held(work: FilesToLoad, outcomes: Sequence[SourceOutcome]) -> None:
+    """Check that the messages of this run are still there.
 
     Raises:
-        NotHeldError: the proxy has removed some of it.
+        NotHeldError: the proxy has removed some of them.
     """
     put = [each for each in outcomes if each.put]
     firsts = [each.first for each in put if each.first is not None]
     lowest = min(firsts) if len(firsts) == len(put) and put else None
-    report = status_of(one.access.read_at, one.access.retry)
-    check_still_there(one.topic, sum(each.put for each in put), lowest, report)
+    report = status_of(work.access.read_at, work.access.retry)
+    check_still_there(work.topic, sum(each.put for each in put), lowest, report)

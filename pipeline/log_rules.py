@@ -6,10 +6,11 @@ of those before it is a few numbers (`_before`). Nothing is sorted beyond a stre
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
+import pyarrow as pa
 from msgspec.structs import replace
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as f
@@ -17,8 +18,7 @@ from pyspark.storagelevel import StorageLevel
 
 from reliable_pubsub.common.core.journal import Seen
 
-from .archive_tasks import ArchivedFile
-from .audit_tasks import rows_of_files
+from .archive_tasks import ArchivedFile, rows_of
 from .core.evidence import Extent, Whereabouts
 from .core.log_verdict import FaultKind, LogFault, TopicSight
 from .core.options import Positions, SourceOptions
@@ -41,20 +41,35 @@ _SEEN_KIND: Final = (
     "struct<offset: bigint, publisher: string, sequence: bigint, crc: bigint, "
     "timestamp_ns: bigint, qos: tinyint>"
 )
+_NAMES: Final = ("topic", "offset", "value", "publisher", "sequence", "timestamp_ns", "qos")
 _BY_OFFSET: Final = (Window.unboundedPreceding, -1)  # what is before a row
 
 
 def archived_messages(spark: SparkSession, files: Sequence[ArchivedFile]) -> DataFrame:
-    """The messages of archived files.
+    """Return the messages of archived files.
 
-    From an object store Spark itself reads only with a jar of Hadoop, so tasks read there by Arrow.
+    Tasks read by Arrow what Spark cannot read itself: objects without a jar of Hadoop, and files
+    that another program has compacted, which lack the column topic.
     """
-    if any(is_in_objects(one.path) for one in files):
-        works = [(msgspec.json.encode(one).decode(),) for one in files]
-        rows = spark.createDataFrame(works, "work string").mapInArrow(rows_of_files, SCHEMA)
-    else:
-        rows = spark.read.schema(SCHEMA).parquet(*(one.path for one in files))
+    by_spark = [one for one in files if one.manifest.sha256 and not is_in_objects(one.path)]
+    works = [(msgspec.json.encode(one).decode(),) for one in files if one not in by_spark]
+    rows = spark.createDataFrame(works, "work string").mapInArrow(_rows_of_files, SCHEMA)
+    if by_spark:
+        native = spark.read.schema(SCHEMA).parquet(*(one.path for one in by_spark))
+        rows = native.union(rows) if works else native
     return _seen(rows, ARCHIVED)
+
+
+def _rows_of_files(works: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """In a task, for Spark's `mapInArrow`: return the messages of checked files.
+
+    Args:
+        works: a column of `ArchivedFile` in JSON.
+    """
+    for texts in works:
+        for text in texts.column(0).to_pylist():
+            work = msgspec.json.decode(text, type=ArchivedFile)
+            yield from rows_of(work.manifest, work.path, _NAMES)
 
 
 def live_rows(

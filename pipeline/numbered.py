@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, repeat
 from typing import Any, Final
 
+import pyarrow as pa
 from msgspec import Struct
 
 from reliable_pubsub.common.core.batch import Batch, column
@@ -156,27 +157,21 @@ def part_of_batch(batch: Batch, first: int, end: int) -> Batch:
     )
 
 
-def batches_of(records: Iterable[SourceRecord]) -> Iterator[Batch]:
-    """Batches of records that come one by one."""
-    batch: list[SourceRecord] = []
-    size = 0
-    for record in records:
-        if batch and (len(batch) >= BATCH_RECORDS or size + record.bytes > BATCH_BYTES):
-            yield _columns(batch)
-            batch, size = [], 0
-        batch.append(record)
-        size += record.bytes
-    if batch:
-        yield _columns(batch)
+def batch_of_rows(rows: pa.RecordBatch) -> Batch:
+    """Return rows as a batch; a column that none of them uses is left out.
 
+    Args:
+        rows: columns value (binary), key, headers, and event_time_ns if there is one.
+    """
 
-def _columns(records: list[SourceRecord]) -> Batch:
-    return Batch(
-        [one.value for one in records],
-        column([one.key for one in records]),
-        column([one.headers for one in records]),
-        column([one.event_time_ns for one in records]),
-    )
+    def used(name: str) -> list[Any] | None:
+        one = rows.column(name) if name in rows.schema.names else None
+        return None if one is None or one.null_count == len(one) else one.to_pylist()
+
+    headers = used("headers")
+    named = headers and [None if one is None else dict(one) for one in headers]
+    payloads = [one or b"" for one in rows.column("value").to_pylist()]
+    return Batch(payloads, used("key"), named, used("event_time_ns"))
 
 
 def cut_again(batches: Iterable[Batch], records_max: int = BATCH_RECORDS) -> Iterator[Batch]:

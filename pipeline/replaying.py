@@ -1,12 +1,12 @@
-"""`reliable-pubsub pipeline replay`: the past of topics, or of an archive, to other topics.
+"""`reliable-pubsub pipeline replay`: put the past of topics, or of an archive, on other topics.
 
-One publisher puts a topic, in order. Several topics are tasks of Spark; one topic needs none. With
-`--parallel` ranges of each topic are tasks too.
+One publisher puts each topic, in order, one topic after another. It needs no Spark.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 
@@ -24,18 +24,13 @@ from .core.planning import MessageRange
 from .job import (
     Access,
     ArchivePath,
-    SparkWish,
     access_to,
     config_option,
     running_job,
-    spark_options,
-    spark_tasks,
     subscriber_endpoint_option,
     topics_wanted,
 )
-from .numbered import SourceOutcome
-from .replay_rounds import replay_side_by_side
-from .replay_tasks import ReplayTopic, archived_past, replay_topic
+from .replay import ReplayTopic, archived_past, replay_topic
 
 _NAME: Final = "{topic}"  # in a target: the topic that is read
 
@@ -100,7 +95,11 @@ def _checked(wanted: MessageRange) -> MessageRange:
 @click.command(context_settings=CONTEXT_SETTINGS, epilog=EXIT_CODES)
 @config_option()
 @click.option(
-    "--topic", "topics", multiple=True, required=True, help="Whose messages; several are tasks."
+    "--topic",
+    "topics",
+    multiple=True,
+    required=True,
+    help="Whose messages; may be given several times.",
 )
 @click.option(
     "--to",
@@ -122,12 +121,6 @@ def _checked(wanted: MessageRange) -> MessageRange:
 @click.option(
     "--rate", type=click.FloatRange(0.001), help="Messages a second of each topic, at most."
 )
-@click.option(
-    "--parallel",
-    is_flag=True,
-    help="Put ranges of each topic side by side too, by tasks of Spark; the order is kept.",
-)
-@spark_options()
 @subscriber_endpoint_option()
 @asking_options("publisher")
 def main(
@@ -138,16 +131,13 @@ def main(
     end: int | None,
     replay_id: str | None,
     rate: float | None,
-    parallel: bool,
-    spark: SparkWish,
     subscriber_endpoint: str | None,
     quiet: bool,
     **asked: Any,
 ) -> None:
-    """Put the past of topics on others, each in its order, each message once.
+    """Put the past of topics on other topics, in order, each message once.
 
-    Kill it and run it again: it goes on. Run it once more when it is done: only what has come since
-    is put. Several topics are put side by side, by tasks of Spark.
+    After a kill, run it again to resume. Run it again when it is done to put only newer messages.
 
     \b
       reliable-pubsub pipeline replay --topic news --to news-again --archive archive --rate 500
@@ -158,10 +148,6 @@ def main(
         targets = targets_of(topics, target)
         if len(topics) > 1 and (first is not None or end is not None):
             raise UsageError("--from-offset and --to-offset are of one topic")
-        if parallel and rate is not None:
-            raise UsageError(
-                "--rate is of one publisher that puts batch after batch; leave out --parallel"
-            )
         access = access_to(subscriber_endpoint, **asked)
         work = [
             ReplayTopic(
@@ -176,7 +162,9 @@ def main(
             )
             for one, files in _ranges(topics, archive, first, end, access)
         ]
-        outcomes = _replayed(work, spark, parallel=parallel, quiet=quiet)
+        total = sum(one.wanted.count for one in work)
+        with progress_bar(total, 0, quiet=quiet) as advance:
+            outcomes = [replay_topic(one, partial(advance, what=one.target)) for one in work]
         put = sum(one.put for one in outcomes)
         before = sum(one.stored_before for one in outcomes)
         click.echo(
@@ -204,22 +192,3 @@ def replay_client(
         return names.client_id(f"replay.{sha256(text.encode()).hexdigest()[:24]}")
     suffix = f".{sha256(wanted.topic.encode()).hexdigest()[:12]}" * of_many
     return names.client_id(f"replay.{replay_id}{suffix}")
-
-
-def _replayed(
-    work: Sequence[ReplayTopic], spark: SparkWish, *, parallel: bool, quiet: bool
-) -> list[SourceOutcome]:
-    """Here, if it is one topic and no Spark is named; else in tasks, of a topic or a range each."""
-    if not parallel and len(work) == 1 and spark == SparkWish():
-        (one,) = work
-        with progress_bar(one.wanted.count, 0, quiet=quiet) as advance:
-            return [replay_topic(one, lambda count: advance(count, one.target))]
-    access = work[0].access
-    count = sum(one.wanted.count for one in work) if parallel else len(work)
-    with (
-        spark_tasks("replay", spark, access.put_at, access.read_at) as tasks,
-        progress_bar(count, 0, quiet=quiet) as advance,
-    ):
-        if parallel:
-            return replay_side_by_side(work, tasks, advance)
-        return tasks.run(replay_topic, work, lambda more: advance(more, "topics"))

@@ -6,13 +6,14 @@ By a classic session (RDDs) and by Spark Connect, which has no RDDs (a function 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from threading import Thread
 from typing import Any, Final, Protocol, TypeVar, get_type_hints
 from uuid import uuid4
 
 import msgspec
+import pyarrow as pa
 from msgspec import Struct
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
@@ -68,6 +69,20 @@ class _Failure(Struct, frozen=True):
         return error_of_task(self.code, self.exit_code, self.text)
 
 
+def _answer_of(act: Callable[[], object]) -> bytes:
+    """In a task: return a result, or the PubSubError that took its place."""
+    try:
+        return b"+" + msgspec.msgpack.encode(act())
+    except PubSubError as error:
+        return b"-" + msgspec.msgpack.encode(_Failure(error.code, error.exit_code, str(error)))
+
+
+def _read_answer(answer: bytes, kind: type[R]) -> R:
+    if answer[:1] == b"-":
+        raise msgspec.msgpack.decode(answer[1:], type=_Failure).error()
+    return msgspec.msgpack.decode(answer[1:], type=kind)
+
+
 class SparkTasks:
     """Runs functions of a module on Spark, one task for each value."""
 
@@ -104,22 +119,37 @@ class SparkTasks:
 
         def attempt(number: int) -> bytes:
             leave_out_of_collections()
-            try:
-                return b"+" + msgspec.msgpack.encode(act(work[number]))
-            except PubSubError as error:
-                failure = _Failure(error.code, error.exit_code, str(error))
-                return b"-" + msgspec.msgpack.encode(failure)
+            return _answer_of(lambda: act(work[number]))
 
         count = len(work)
         texts = self._answered(lambda: self._jobs.collect(attempt, count), count, on_done)
         if len(texts) != len(work):
             raise SparkGoneError("Spark gave back less than it was asked for; run again to resume")
-        done: list[R] = []
-        for text in texts:
-            if text[:1] == b"-":
-                raise msgspec.msgpack.decode(text[1:], type=_Failure).error()
-            done.append(msgspec.msgpack.decode(text[1:], type=kind))
-        return done
+        return [_read_answer(text, kind) for text in texts]
+
+    def run_over(
+        self,
+        rows: Callable[[], DataFrame],
+        act: Callable[[Iterator[pa.RecordBatch]], R],
+        kind: type[R],
+        on_done: OnDone = unshown,
+    ) -> list[R]:
+        """Give the results of a function over each partition of a frame, in no order.
+
+        Every partition is read once at least, and may be read again. Raises as `run`.
+        """
+
+        def answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            leave_out_of_collections()
+            answered = pa.array([_answer_of(lambda: act(batches))], pa.binary())
+            yield pa.RecordBatch.from_arrays([answered], ["answer"])
+
+        def collect() -> list[bytes]:
+            return [
+                bytes(row.answer) for row in rows().mapInArrow(answer, "answer binary").collect()
+            ]
+
+        return [_read_answer(one, kind) for one in self._answered(collect, 0, on_done)]
 
     def rows(self, frame: DataFrame) -> list[Row]:
         """Collect the rows of a frame. Raises as `run`."""

@@ -67,15 +67,10 @@ class TransactionWriter:
         attempt: bytes,
         chunk: int,
         batch: Encoded,
-        *,
-        first_sequence: int | None = None,
     ) -> bool:
         """Stage a batch at the proxy, for `commit`; a second copy changes nothing.
 
         If the writer has no session, this begins one; a process that has one keeps it.
-
-        Args:
-            first_sequence: that the batch must get, or the commit is refused; None: the next.
 
         Returns:
             False if the transaction is committed already: there is nothing left to stage.
@@ -96,7 +91,6 @@ class TransactionWriter:
                     topic=batch.topic,
                     count=batch.count,
                     crc=batch.crc,
-                    first_sequence=first_sequence,
                 ),
                 batch.body,
             )

@@ -112,7 +112,7 @@ def one_pass(count: int, messages: int, rows: Path) -> Figures:
         with cluster(work, count, environment=SPARK) as spark:
             archive = work / "archive"
             jobs = Jobs(work, running, spark.master)
-            jobs.run("load", "--file", str(rows), "--topic", "loaded", "--parallel")
+            jobs.run("load", "--file", str(rows), "--topic", "loaded")
             archiving = ("--pattern", PATTERN, "--folder", str(archive), "--available-now")
             jobs.run("archive", *archiving)
             jobs.run("audit", "--archive", str(archive))

@@ -32,9 +32,8 @@ ROOMS: dict[str, frozenset[str]] = {
     "console": frozenset({"common", "relay", "publisher", "subscriber"}),
     # It puts faulty parts in the place of sound ones, so it must know them.
     "lab": frozenset({"common", "relay", "proxy", "publisher", "subscriber"}),
-    # Its audit is the lab's checker over what Spark has read; its tasks read sealed ranges of the
-    # store, where they can open it.
-    "pipeline": frozenset({"common", "publisher", "subscriber", "lab", "proxy"}),
+    # Its audit is the lab's checker over what Spark has read.
+    "pipeline": frozenset({"common", "publisher", "subscriber", "lab"}),
 }
 
 # Values in, values out: no socket, clock, file, thread or chance.

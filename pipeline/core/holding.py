@@ -28,12 +28,11 @@ class NotHeldError(RefusedError):
     code = "NOT_HELD"
 
 
-class FileSize(Struct, frozen=True):
-    """About what a file becomes."""
+class FileSplit(Struct, frozen=True):
+    """A part of a file that one publisher puts."""
 
-    publisher: str  # of the whole file; of its parts the begin
-    records: float
-    bytes: float  # of all records together, without what a batch adds
+    publisher: str
+    bytes: int  # in the file, which is about what its messages have
 
 
 def status_of_topic(topic: str, report: StatusReport) -> TopicStatus | None:
@@ -50,8 +49,8 @@ def is_held(topic: str, report: StatusReport) -> bool:
     )
 
 
-def refuse_unheld(topic: str, files: Sequence[FileSize], report: StatusReport) -> None:
-    """Before a load: see that the proxy keeps what will be put.
+def refuse_unheld(topic: str, splits: Sequence[FileSplit], report: StatusReport) -> None:
+    """Check before a load that the proxy keeps the messages. Splits that have begun do not count.
 
     Args:
         report: STATUS with subscriptions and publishers.
@@ -62,11 +61,8 @@ def refuse_unheld(topic: str, files: Sequence[FileSize], report: StatusReport) -
     if is_held(topic, report) or report.kept is UNSET:
         return
     known = status_of_topic(topic, report)
-    done = {one.publisher: one.last_sequence for one in known.publishers} if known else {}
-    left_bytes = 0.0
-    for one in files:
-        stored = sum(count for name, count in done.items() if _of(name, one.publisher))
-        left_bytes += one.bytes * max(1 - stored / one.records, 0) if one.records else 0
+    begun = {one.publisher for one in known.publishers} if known else set()
+    left_bytes = sum(one.bytes for one in splits if one.publisher not in begun)
     own = {one.topic: one.history_bytes for one in report.kept.topics}
     most = own.get(topic, report.kept.history_bytes)
     if left_bytes > most:
@@ -75,11 +71,6 @@ def refuse_unheld(topic: str, files: Sequence[FileSize], report: StatusReport) -
             f"subscription: the proxy keeps the newest {most / MIB:,.0f} MiB of them and removes "
             f"the others (history_bytes is {most:,}). Nothing was put. {_ADVICE}"
         )
-
-
-def _of(publisher: str, file: str) -> bool:
-    """Whether a publisher is that of a file, or of one of its parts."""
-    return publisher == file or publisher.startswith(f"{file}.")
 
 
 def check_still_there(topic: str, put: int, first: int | None, report: StatusReport) -> None:

@@ -41,7 +41,7 @@ class LogFault(Struct, frozen=True):
 
 
 class TopicSight(Struct, frozen=True):
-    """What was seen of a topic."""
+    """A topic's messages, as the audit read them."""
 
     topic: str
     sightings: int  # that are not the same twice
@@ -52,6 +52,14 @@ class TopicSight(Struct, frozen=True):
     archived_to: int | None = None  # its highest offset in an archive
     news: Seen | None = None  # the first live one that the archive does not have so
 
+    @property
+    def summary(self) -> str:
+        """One line for a person."""
+        return (
+            f"{self.topic}: {self.entries:,} messages, offsets {self.first:,} to "
+            f"{self.last.offset:,}, {len(self.publishers):,} publishers"
+        )
+
 
 def log_verdict(
     extents: Mapping[str, Extent],
@@ -59,8 +67,8 @@ def log_verdict(
     faults: Sequence[LogFault],
     *,
     pid: int,
-) -> tuple[LabRun, Verdict]:
-    """The verdict, and a run with the messages that it speaks of.
+) -> Verdict:
+    """Return the verdict that the checker would give.
 
     Args:
         extents: of all topics.
@@ -69,7 +77,7 @@ def log_verdict(
     """
     faults = sorted(faults, key=lambda one: (one.topic, one.seen.offset))
     seen = {one.topic: one for one in sights}
-    judged = check(LabRun(lines=_lines({}, extents, pid, empty=True), outputs={}))
+    judged = check(LabRun(lines=_empty_logs(extents, pid), outputs={}))
     entries = sum(one.entries for one in sights)
     sightings = sum(one.sightings for one in sights)
     found = {
@@ -77,18 +85,8 @@ def log_verdict(
         "V3": (sightings, [*_values(faults, extents), *_edges(extents, seen)]),
         "V4": (entries, [*_order(faults)]),
     }
-    warnings = [
-        warning
-        for one in sorted(sights, key=lambda one: one.topic)
-        for warning in log_faults.unknown_writers(one.topic, one.publishers)
-    ]
     rules = [_with(rule, *found.get(rule.rule, (0, []))) for rule in judged.rules]
-    shown: dict[str, dict[int, Seen]] = {}
-    for fault in faults:
-        for message in filter(None, (fault.seen, fault.other)):
-            shown.setdefault(fault.topic, {})[message.offset] = message
-    run = LabRun(lines=_lines(shown, extents, pid), outputs={})
-    return run, replace(judged, rules=rules, warnings=[*judged.warnings, *warnings])
+    return replace(judged, rules=rules)
 
 
 def _with(rule: RuleVerdict, checked: int, violations: Sequence[Violation]) -> RuleVerdict:
@@ -143,19 +141,11 @@ def _order(faults: Sequence[LogFault]) -> Iterator[Violation]:
         yield wrong(one.topic, one.seen, one.number or 0)
 
 
-def _lines(
-    messages: Mapping[str, Mapping[int, Seen]],
-    extents: Mapping[str, Extent],
-    pid: int,
-    *,
-    empty: bool = False,
-) -> list[AnyLine]:
-    """An auditor who has found these; `empty`: and says that each log ends where it begins."""
+def _empty_logs(extents: Mapping[str, Extent], pid: int) -> list[AnyLine]:
+    """Return the lines of an auditor who reports that each log ends where it begins."""
     lines: list[AnyLine] = [Begin(at_ns=0, process=AUDITOR, pid=pid, role="auditor", wall_ns=0)]
     for topic, extent in extents.items():
-        here = tuple(one for _, one in sorted(messages.get(topic, {}).items()))
-        lines.append(Found(at_ns=0, process=AUDITOR, pid=pid, topic=topic, messages=here))
-        end = extent.start if empty else extent.end
+        lines.append(Found(at_ns=0, process=AUDITOR, pid=pid, topic=topic, messages=()))
         lines.append(
             FoundEnd(
                 at_ns=0,
@@ -163,7 +153,7 @@ def _lines(
                 pid=pid,
                 topic=topic,
                 start=extent.start,
-                end=end,
+                end=extent.start,
                 positions={},
             )
         )

@@ -1,4 +1,4 @@
-"""What an archive records of each of its files, and which of them are worth merging. Pure.
+"""What an archive records of each of its files. Pure.
 
 A file has neighbouring messages of one log, taken on one day. What is known of it stands in the
 log of the Delta table, in Delta's own words (partition values and statistics), so that a file that
@@ -9,7 +9,7 @@ file's name.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any, Final
 
@@ -128,24 +128,3 @@ def archived_to(
         end = ends.get((topic, last.log), last.end)
         reached[topic] = TopicOffset(last.log, end, last.last_ns if end == last.end else None)
     return reached
-
-
-def merges(manifests: Iterable[Manifest], rows_max: int) -> list[list[Manifest]]:
-    """Neighbours that become one file each, of at most `rows_max` rows.
-
-    Files on both sides of a gap stay apart.
-    """
-    groups: list[list[Manifest]] = []
-    for one in in_order(manifests):
-        if groups and _follows(groups[-1], one, rows_max):
-            groups[-1].append(one)
-        else:
-            groups.append([one])
-    return [group for group in groups if len(group) > 1]
-
-
-def _follows(group: Sequence[Manifest], one: Manifest, rows_max: int) -> bool:
-    last = group[-1]
-    return (last.partition, last.end) == (one.partition, one.first) and (
-        sum(file.rows for file in group) + one.rows <= rows_max
-    )

@@ -25,9 +25,9 @@ from reliable_pubsub.common.core.step_file import or_else
 from reliable_pubsub.common.core.wording import did_you_mean, facts, given_type, plain, refused
 
 from .instants import instant_ns
-from .places import check_archive, check_local, check_store
+from .places import check_archive
 
-Table = Literal["messages", "topics", "subscriptions", "publishers", "deliveries"]
+Table = Literal["messages", "topics", "subscriptions", "publishers"]
 LogEdge = Literal["earliest", "latest"]
 OffsetOption = Annotated[int, Meta(ge=0, le=NUMBER_MAX)] | LogEdge
 
@@ -128,22 +128,12 @@ class SourceWords(ProxyWords, kw_only=True, rename="camel"):
     ] = ""
     table: Annotated[
         Table,
-        Meta(description="messages (default), topics, subscriptions, publishers, deliveries"),
+        Meta(description="messages (default), topics, subscriptions, publishers"),
     ] = "messages"
     archive: Annotated[
         str,
         Meta(description="read this archive in place of the proxy: --folder of pipeline archive"),
     ] = ""
-    store: Annotated[
-        str,
-        Meta(
-            description="the proxy's data directory or postgresql://...: tasks that can open it "
-            "read there, and spare the proxy"
-        ),
-    ] = ""
-    journals: Annotated[
-        str | UnsetType, Meta(description="for the table deliveries: the folder of --journal files")
-    ] = UNSET
 
 
 def described(kind: type[Struct]) -> dict[str, str]:
@@ -210,9 +200,7 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
     include_headers: bool = True
     subscriber: str = ""  # "": none
     table: Table = "messages"
-    journals: str = ""
     archive: str = ""  # "": the proxy
-    store: str = ""  # of the proxy, for tasks that can open it
     retry: RetryPolicy = RetryPolicy()
 
     def wants(self, topic: str) -> bool:
@@ -234,11 +222,6 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     words = typed_options(given, SourceWords)
     words.check_endpoint()
     topics, pattern = _topics(words)
-    if (words.journals is not UNSET) != (words.table == "deliveries"):
-        raise UsageError(
-            "option 'journals' names the folder of --journal files for table=deliveries; they "
-            "are given together"
-        )
     starting = _positions("starting", words.starting_offsets, words.starting_timestamp, "earliest")
     found = SourceOptions(
         endpoint=words.endpoint,
@@ -254,9 +237,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         include_headers=words.include_headers == "true",
         subscriber=names.client_id(words.subscriber) if words.subscriber else "",
         table=words.table,
-        journals=check_local(or_else(words.journals, "")),
         archive=check_archive(words.archive),
-        store=check_store(words.store),
         retry=words.retry,
     )
     if found.archive and (found.subscriber or found.table != "messages"):

@@ -126,22 +126,3 @@ def objects_error(address: str, error: Exception) -> PubSubError:
         f"{address}: the object store has failed: {text:.600}. What is committed stays; run the "
         "same command again when the cause is mended"
     )
-
-
-def is_database(store: str) -> bool:
-    """Whether the store of a proxy is in PostgreSQL, as `--store` of the proxy says it."""
-    return store.startswith(("postgresql://", "postgres://"))
-
-
-def check_store(store: str) -> str:
-    """Give back what can be the store of a proxy: its data directory, or a database.
-
-    Raises:
-        UsageError: an address of something else, or a path that is another one in each process.
-    """
-    if not store or is_database(store) or check_local(store).startswith("/"):
-        return store
-    raise UsageError(
-        f"store {store!r:.80}: tasks run in other directories; give the absolute path of the "
-        "proxy's data directory, or postgresql://..."
-    )

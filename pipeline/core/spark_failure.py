@@ -19,6 +19,10 @@ RECIPES: Final = 'Install it there, or send it along: docs/pipeline.md, "The pac
 _MISSING: Final = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _NO_PYTHON: Final = re.compile(r'Cannot run program "([^"]+)"')
 _VERSIONS: Final = re.compile(r"PYTHON_VERSION_MISMATCH[^\n]*")
+_UNREADABLE: Final = re.compile(
+    r"\[(?:MALFORMED_RECORD_IN_PARSING|FAILED_READ_FILE|MALFORMED_CSV_RECORD|DATA_SOURCE_NOT_FOUND|"
+    r"PATH_NOT_FOUND|UNABLE_TO_INFER_SCHEMA)[^\n]*"
+)
 _ABORTED: Final = re.compile(r"Job aborted due to stage failure: ([^\n]+)")
 # The last line of a traceback of a task of the source.
 _OURS: Final = re.compile(r"^reliable_pubsub\.[\w.]*\.(\w+): (.+)$", re.MULTILINE)
@@ -88,6 +92,8 @@ def failure_of(text: str) -> PubSubError | None:
             f"the workers have another Python than this machine: {found[0]:.300}. Set "
             "PYSPARK_PYTHON to one of the same minor version"
         )
+    if found := _UNREADABLE.search(text):
+        return ConfigurationError(f"Spark cannot read the files: {found[0]:.400}")
     if _NO_MASTER.search(text):
         return SparkGoneError(
             f"Spark does not answer, or has ended: {first_line(text)}. What was finished stays: "

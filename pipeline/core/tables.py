@@ -1,15 +1,14 @@
-"""What the proxy knows, as rows: topics, subscriptions, publishers; and deliveries, by journals.
+"""What the proxy knows, as rows: topics, subscriptions, publishers.
 
-Pure: a report or the lines of journals come in, tuples in the order of the columns go out.
+Pure: a report comes in, tuples in the order of the columns go out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from reliable_pubsub.common.core.errors import LimitError
-from reliable_pubsub.common.core.journal import AnyLine, Begin, Ok
 from reliable_pubsub.common.core.status import StatusReport
 
 Row = tuple[object, ...]
@@ -38,18 +37,6 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "publisher": "string",
         "last_sequence": "bigint",
         "last_offset": "bigint",
-    },
-    "deliveries": {
-        "subscriber": "string",
-        "topic": "string",
-        "offset": "bigint",
-        "publisher": "string",
-        "sequence": "bigint",
-        "crc": "bigint",
-        "taken_ns": "bigint",  # when the proxy took the message, since 1970
-        "delivered_ns": "bigint",  # when it was handed over, by the clock of that process
-        "latency_ms": "double",
-        "delivery_count": "bigint",
     },
 }
 
@@ -89,35 +76,3 @@ def status_rows(table: str, report: StatusReport, wants: Callable[[str], bool]) 
             for publisher in topic.publishers:
                 last = (publisher.last_sequence, publisher.last_offset)
                 yield (topic.topic, publisher.publisher, *last)
-
-
-def delivery_rows(lines: Iterable[AnyLine], wants: Callable[[str], bool]) -> Iterator[Row]:
-    """Each message that a subscriber handed over, by its journal.
-
-    A line has the monotonic clock of its machine; the `begin` of its life says what wall clock
-    that was.
-    """
-    since_1970: dict[tuple[str, int], int] = {}  # to add to the monotonic clock
-    for line in lines:
-        life = (line.process, line.pid)
-        if isinstance(line, Begin):
-            since_1970[life] = line.wall_ns - line.at_ns
-        elif isinstance(line, Ok) and line.op == "get" and wants(line.topic):
-            known = since_1970.get(life)
-            delivered_ns = None if known is None else line.at_ns + known
-            for seen in line.messages:
-                latency_ms = None
-                if delivered_ns is not None and seen.timestamp_ns:
-                    latency_ms = (delivered_ns - seen.timestamp_ns) / 1e6
-                yield (
-                    line.process,
-                    line.topic,
-                    seen.offset,
-                    seen.publisher,
-                    seen.sequence,
-                    seen.crc,
-                    seen.timestamp_ns or None,
-                    delivered_ns,
-                    latency_ms,
-                    seen.delivery_count,
-                )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from reliable_pubsub.pipeline import auditing, replaying, running
+from reliable_pubsub.pipeline import auditing, running
 from reliable_pubsub.pipeline.sessions import open_session
 from reliable_pubsub.pipeline.tasks import SparkTasks
 from tests.integration.harness import Service
@@ -66,7 +66,7 @@ def spark() -> Iterator[SparkSession]:
 def jobs_in_this_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkTasks:
     """Commands that are called in this process use the Spark of all tests."""
     tasks = SparkTasks(spark)
-    for module in (auditing, replaying, running):
+    for module in (auditing, running):
         monkeypatch.setattr(module, "spark_tasks", lambda *_: nullcontext(tasks))
     return tasks
 

@@ -11,26 +11,25 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-from msgspec.structs import replace
 
 import reliable_pubsub
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.pipeline import session
 from reliable_pubsub.pipeline.job import Access
-from reliable_pubsub.pipeline.loading import LoadFile, load_file, other_parts, places
+from reliable_pubsub.pipeline.loading import FilesToLoad, put_split, rows_to_put
 from reliable_pubsub.pipeline.numbered import SourceOutcome
-from reliable_pubsub.pipeline.records import Columns
 from reliable_pubsub.pipeline.tasks import SparkTasks
 
 
-def put_part_or_die(work: LoadFile) -> SourceOutcome:
-    """As `load_file`; the first task that has put part 1 kills its executor (kill -9)."""
-    outcome = load_file(work)
-    mark = Path(work.path).with_suffix(".died")
-    if work.part == 1 and not mark.exists():
+def put_split_or_die(work: FilesToLoad, rows: Iterator[Any]) -> SourceOutcome:
+    """As `put_split`; the first task that has put the second split kills its executor (kill -9)."""
+    (path,) = work.files.values()
+    outcome = put_split(work, rows)
+    mark = Path(path).with_suffix(".died")
+    if "from byte" in outcome.source and not mark.exists():
         mark.touch()
         daemon = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()
         os.kill(int(daemon[1]), signal.SIGKILL)
@@ -38,7 +37,7 @@ def put_part_or_die(work: LoadFile) -> SourceOutcome:
 
 
 def main(directory: Path, publishers: str, subscribers: str) -> dict[str, Any]:
-    """Load in parts, read as a batch, read as a stream."""
+    """Load in splits, read as a batch, read as a stream."""
     spark = session()
     seen: dict[str, Any] = {
         "package": reliable_pubsub.__file__,
@@ -47,21 +46,20 @@ def main(directory: Path, publishers: str, subscribers: str) -> dict[str, Any]:
         "shuffle": spark.conf.get("spark.sql.shuffle.partitions"),
     }
     rows = directory / "rows.txt"
-    whole = LoadFile(
-        path=str(rows),
-        name="rows.txt",
-        topic="t",
-        form="text",
-        columns=Columns(),
-        access=Access(subscribers, publishers, RetryPolicy()),
-        rows_per_part=1_000,
-    )
     if rows.exists():
-        tasks = SparkTasks(spark)
-        first = [replace(whole, part=0)]
-        others = other_parts(first, tasks.run(places, [whole]))
-        outcomes = [*tasks.run(put_part_or_die, first), *tasks.run(put_part_or_die, others)]
-        seen["parts"] = [(one.put, one.stored_before) for one in outcomes]
+        work = FilesToLoad(
+            files={"rows.txt": str(rows)},
+            topic="t",
+            form="text",
+            access=Access(subscribers, publishers, RetryPolicy()),
+            split_bytes=rows.stat().st_size // 3 + 1,
+        )
+        outcomes = SparkTasks(spark).run_over(
+            lambda: rows_to_put(spark, work),
+            lambda batches: put_split_or_die(work, batches),
+            SourceOutcome,
+        )
+        seen["parts"] = sorted((one.put, one.stored_before) for one in outcomes)
 
     options = {"endpoint": subscribers, "subscribe": "t"}
     seen["batch"] = spark.read.format("reliable_pubsub").options(**options).load().count()

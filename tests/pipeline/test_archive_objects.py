@@ -16,16 +16,15 @@ from reliable_pubsub.pipeline import archive as table
 from reliable_pubsub.pipeline.__main__ import main
 from reliable_pubsub.pipeline.archive import Archive, archived_files, read_manifests
 from reliable_pubsub.pipeline.archive_files import place_of
-from reliable_pubsub.pipeline.audit_tasks import kept_files
-from reliable_pubsub.pipeline.auditing import judge_log
+from reliable_pubsub.pipeline.auditing import judge_log, kept_files
 from reliable_pubsub.pipeline.core.places import check_archive, delta_options
-from reliable_pubsub.pipeline.replay_tasks import archived_batches, archived_past
+from reliable_pubsub.pipeline.replay import archived_batches, archived_past
 from reliable_pubsub.pipeline.tasks import SparkTasks
 from tests.integration.harness import Service
 
 from .jobs import Jobs, end_of
 from .object_store import ObjectStore
-from .test_archive import Died, catch_up, everything, options, two_topics
+from .test_archive import Died, catch_up, compact, everything, options, two_topics
 from .test_spark_source import patiently
 from .test_spark_source import put as put_rows
 from .test_stream import a_log, put
@@ -60,7 +59,7 @@ def by_spark(address: str, spark: SparkSession) -> Rows:
 
 
 class TestAnArchiveInAnObjectStore:
-    def test_has_each_message_once_for_all_who_read_it_while_it_grows_and_is_merged(
+    def test_has_each_message_once_for_all_who_read_it_while_it_grows_and_is_compacted(
         self, bucket: str, spark: SparkSession
     ) -> None:
         proxy = two_topics()
@@ -68,7 +67,8 @@ class TestAnArchiveInAnObjectStore:
         assert by_pandas(bucket) == by_duckdb(bucket) == everything(("t", 10), ("u", 4))
         put(proxy, 5)
 
-        assert catch_up(proxy, bucket, merge=True) == 5
+        assert catch_up(proxy, bucket) == 5
+        compact(bucket)
 
         rows = everything(("t", 15), ("u", 4))
         assert by_pandas(bucket) == by_duckdb(bucket) == by_spark(bucket, spark) == rows
@@ -165,11 +165,11 @@ def test_an_archive_whose_driver_is_killed_continues_and_is_audited(
     files = [key for key in object_store.keys(bucket) if key.endswith(".parquet")]
     assert 0 < len(before) < rows
     assert len(files) > len(read_manifests(bucket))
-    jobs.run(*words, "--merge")
+    jobs.run(*words)
 
     assert by_pandas(bucket) == [("t", n, b"%d" % n) for n in range(rows)]
     assert by_pandas(bucket)[: len(before)] == before
-    _, verdict = judge_log(SparkTasks(spark), options(), {}, kept_files(bucket, options()))
+    verdict = judge_log(SparkTasks(spark), options(), {}, kept_files(bucket, options()))
     assert verdict.holds
     jobs.run("replay", "--topic", "t", "--to", "again", "--archive", bucket)
     assert service.payloads("again") == [b"%d" % n for n in range(rows)]

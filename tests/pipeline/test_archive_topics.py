@@ -1,4 +1,4 @@
-"""A query over an archive goes by offsets: files that are merged meanwhile are nothing new."""
+"""A query over an archive reads by offset, so compacted files are not read again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from reliable_pubsub.pipeline.core.planning import MessageRange
 from reliable_pubsub.pipeline.stream import QueryStream, batch_ranges
 from tests.fakes import FakeClock
 
-from .test_archive import catch_up, everything, two_topics
+from .test_archive import catch_up, compact, everything, two_topics
 from .test_stream import KEEP_NOTHING, a_log, messages, put
 
 TYPES = {
@@ -69,7 +69,7 @@ class Query:
 
 
 class TestAStreamOverAnArchive:
-    def test_reads_each_message_once_also_when_files_are_merged_and_added(
+    def test_reads_each_message_once_even_when_files_are_compacted_and_added(
         self, tmp_path: Path
     ) -> None:
         proxy = a_log(7)
@@ -79,7 +79,8 @@ class TestAStreamOverAnArchive:
 
         first = query.latest(start)
         put(proxy, 4)
-        catch_up(proxy, tmp_path, merge=True)
+        catch_up(proxy, tmp_path)
+        compact(tmp_path)
         second = query.latest(first)
 
         assert query.values(start, first) == messages(1, 7)  # again, as after a crash
@@ -92,7 +93,8 @@ class TestAStreamOverAnArchive:
         query = Query(tmp_path)
         end = query.latest(query.stream.initial())
         put(proxy, 2)
-        catch_up(proxy, tmp_path, merge=True)
+        catch_up(proxy, tmp_path)
+        compact(tmp_path)
 
         again = Query(tmp_path)
 
@@ -118,7 +120,7 @@ class TestAStreamOverAnArchive:
 
 
 def test_a_batch_over_an_archive_has_every_column(tmp_path: Path) -> None:
-    catch_up(two_topics(), tmp_path, merge=True)
+    catch_up(two_topics(), tmp_path)
     query = Query(tmp_path, maxRecordsPerPartition="3")
 
     rows = query.rows(batch_ranges(query.options, query.topics))

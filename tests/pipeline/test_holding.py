@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from reliable_pubsub.common.core.answers import SubAck
@@ -11,13 +9,12 @@ from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.status import KeptStatus, StatusReport, TopicKept
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.pipeline.core.holding import (
-    FileSize,
+    FileSplit,
     NotHeldError,
     check_still_there,
     refuse_unheld,
 )
 from reliable_pubsub.pipeline.core.places import check_local
-from reliable_pubsub.pipeline.records import SAMPLE_ROWS, Columns, Format, estimated_size
 from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.topic_log import Retention
 from tests.fakes import (
@@ -44,17 +41,17 @@ def status(proxy: MemoryProxy) -> StatusReport:
     return StatusClient("", PATIENT, _world=a_world(FakeTransport(Link(proxy), clock), clock)).ask()
 
 
-def a_file(records: float, size: float, publisher: str = "p") -> FileSize:
-    return FileSize(publisher, records, size)
+def a_split(size: int, publisher: str = "p") -> FileSplit:
+    return FileSplit(publisher, size)
 
 
 class TestALoad:
     def test_that_is_larger_than_what_the_topic_keeps_is_refused_with_the_setting(self) -> None:
         report = status(a_broker(settings=FEW))
 
-        refuse_unheld("t", [a_file(9, 50), a_file(9, 50, "q")], report)
+        refuse_unheld("t", [a_split(50), a_split(50, "q")], report)
         with pytest.raises(NotHeldError, match=r"history_bytes is 100.*Nothing was put.*--subscri"):
-            refuse_unheld("t", [a_file(9, 50), a_file(9, 51, "q")], report)
+            refuse_unheld("t", [a_split(50), a_split(51, "q")], report)
 
     def test_is_measured_by_the_settings_of_its_topic(self) -> None:
         report = status(a_broker(settings=FEW))
@@ -62,28 +59,25 @@ class TestALoad:
         assert report.kept == KeptStatus(
             history_bytes=100, topics=(TopicKept(topic="large", history_bytes=10_000),)
         )
-        refuse_unheld("large", [a_file(9, 9_000)], report)
+        refuse_unheld("large", [a_split(9_000)], report)
         with pytest.raises(NotHeldError):
-            refuse_unheld("large", [a_file(9, 10_001)], report)
+            refuse_unheld("large", [a_split(10_001)], report)
 
     def test_that_a_subscription_waits_for_is_taken_whatever_its_size(self) -> None:
         proxy = a_broker(settings=FEW)
         assert isinstance(proxy.ask(a_sub(1)), SubAck)
 
-        refuse_unheld("t", [a_file(9, 10**12)], status(proxy))
+        refuse_unheld("t", [a_split(10**12)], status(proxy))
         with pytest.raises(NotHeldError):
-            refuse_unheld("u", [a_file(9, 10**12)], status(proxy))
+            refuse_unheld("u", [a_split(10**12)], status(proxy))
 
-    def test_that_is_repeated_or_continued_is_measured_by_what_is_left(self) -> None:
+    def test_that_is_repeated_is_measured_by_the_splits_that_are_left(self) -> None:
         proxy = a_broker(settings=FEW)
         put(proxy, 60)
 
-        refuse_unheld("t", [a_file(60, 6_000)], status(proxy))
-        refuse_unheld("t", [a_file(61, 6_039)], status(proxy))
+        refuse_unheld("t", [a_split(6_000), a_split(99, "another")], status(proxy))
         with pytest.raises(NotHeldError):
-            refuse_unheld("t", [a_file(70, 7_000)], status(proxy))
-        with pytest.raises(NotHeldError):
-            refuse_unheld("t", [a_file(60, 6_000, "another")], status(proxy))
+            refuse_unheld("t", [a_split(6_000), a_split(101, "another")], status(proxy))
 
     def test_of_which_the_proxy_has_removed_rows_meanwhile_says_so(self) -> None:
         proxy = a_broker(settings=NONE)
@@ -105,23 +99,6 @@ class TestALoad:
         assert isinstance(proxy.ask(a_sub(1)), SubAck)
 
         check_still_there("t", 5, 0, status(proxy))
-
-
-class TestTheSizeOfAFile:
-    @pytest.mark.parametrize("form", ["text", "csv", "jsonl"])
-    def test_is_known_of_a_small_one_and_estimated_of_a_large_one(
-        self, form: Format, tmp_path: Path
-    ) -> None:
-        columns = Columns() if form == "text" else Columns("v")
-        lines = {"text": "12345678", "csv": "12345678", "jsonl": '{"v":"12345678"}'}
-        path = tmp_path / "a"
-        for rows, near in ((10, 0.0), (50 * SAMPLE_ROWS, 0.01)):
-            path.write_text("v\n" * (form == "csv") + f"{lines[form]}\n" * rows)
-
-            records, size = estimated_size(path, form, columns)
-
-            assert records == pytest.approx(rows, rel=near)
-            assert size == pytest.approx(8 * rows, rel=near)
 
 
 @pytest.mark.parametrize(

@@ -5,151 +5,109 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from msgspec.structs import replace
+from pyspark.sql import SparkSession
 
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import ConfigurationError, ConflictError
-from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.pipeline.core.loss import DataLossError
 from reliable_pubsub.pipeline.job import Access
 from reliable_pubsub.pipeline.loading import (
-    LoadFile,
-    load_file,
-    named_files,
-    other_parts,
-    places,
-    publisher_of_file,
-    refuse_other_cut,
-)
-from reliable_pubsub.pipeline.numbered import BATCH_RECORDS, SourceOutcome
-from reliable_pubsub.pipeline.records import (
-    FORMATS,
-    Columns,
-    Format,
+    FilesToLoad,
     format_of,
-    places_of,
-    records_of,
+    named_files,
+    put_split,
+    rows_to_put,
 )
-from reliable_pubsub.pipeline.replay_tasks import RateLimiter, archived_batches, archived_past
+from reliable_pubsub.pipeline.numbered import SourceOutcome
+from reliable_pubsub.pipeline.replay import RateLimiter, archived_batches, archived_past
 from reliable_pubsub.pipeline.replaying import replay_client
-from tests.integration.harness import STUBBORN, Service, losing_link
+from reliable_pubsub.pipeline.tasks import SparkTasks
+from tests.integration.harness import NOWHERE, STUBBORN, Service
 
 from .test_archive import catch_up
 from .test_stream import a_log
 
-IMPATIENT = RetryPolicy(timeout_s=1.0, retries_max=0)
-ALL = Columns()
+HERE = Access(NOWHERE, NOWHERE, STUBBORN)
 
 
-class TestTheRecordsOf:
-    def test_a_text_are_its_lines_as_they_are(self, tmp_path: Path) -> None:
+def files(path: Path, form: str, *, access: Access = HERE, **more: Any) -> FilesToLoad:
+    return FilesToLoad(files={path.name: str(path)}, topic="t", form=form, access=access, **more)
+
+
+def messages_of(spark: SparkSession, work: FilesToLoad) -> list[tuple[Any, Any, Any]]:
+    """Value, key and headers of what would be put."""
+    rows = SparkTasks(spark).carry_out(lambda: rows_to_put(spark, work).collect())
+    return [(bytes(row.value), row.key and bytes(row.key), row.headers) for row in rows]
+
+
+class TestTheRowsOf:
+    def test_a_text_are_its_lines_as_they_are(self, spark: SparkSession, tmp_path: Path) -> None:
         path = tmp_path / "a.log"
         path.write_bytes(b" one \r\n\n\xfftwo")
 
-        assert [one.value for one in records_of(path, "text", ALL)] == [b" one ", b"", b"\xfftwo"]
+        rows = messages_of(spark, files(path, "text"))
 
-    def test_a_csv_are_its_rows_as_json_or_the_columns_that_are_named(self, tmp_path: Path) -> None:
+        assert rows == [(b" one ", None, None), (b"", None, None), (b"\xfftwo", None, None)]
+
+    def test_a_csv_are_its_rows_as_json_or_the_named_columns(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
         path = tmp_path / "a.csv"
         path.write_text('id,name,place\n1,"A, B",\n')
 
-        (whole,) = records_of(path, "csv", ALL)
-        (named,) = records_of(path, "csv", Columns("name", "id", ("place",)))
+        ((whole, _, _),) = messages_of(spark, files(path, "csv"))
+        (named,) = messages_of(spark, files(path, "csv", value="name", key="id", headers=("name",)))
 
-        assert json.loads(whole.value) == {"id": "1", "name": "A, B", "place": ""}
-        assert (named.value, named.key, named.headers) == (b"A, B", b"1", {"place": ""})
+        assert json.loads(whole) == {"id": "1", "name": "A, B", "place": None}
+        assert named == (b"A, B", b"1", {"name": "A, B"})
 
-    def test_json_lines_are_numbers_and_text(self, tmp_path: Path) -> None:
+    def test_json_lines_are_numbers_text_and_json(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
         path = tmp_path / "a.jsonl"
-        path.write_text('{"id": 7, "v": "x", "h": null}\n\n{"id": 8, "v": {"a": 1}, "h": "y"}\n')
+        path.write_text('{"id": 7, "v": {"a": 1}, "h": null}\n{"id": 8, "v": {"a": 2}, "h": "y"}\n')
 
-        first, second = records_of(path, "jsonl", Columns("v", "id", ("h",)))
+        rows = messages_of(spark, files(path, "json", value="v", key="id", headers=("h",)))
 
-        assert (first.value, first.key, first.headers) == (b"x", b"7", None)
-        assert (second.value, second.key, second.headers) == (b'{"a":1}', b"8", {"h": "y"})
+        assert rows == [(b'{"a":1}', b"7", {}), (b'{"a":2}', b"8", {"h": "y"})]
 
-    def test_parquet_are_its_rows(self, tmp_path: Path) -> None:
+    def test_parquet_are_its_rows(self, spark: SparkSession, tmp_path: Path) -> None:
         path = tmp_path / "a.parquet"
-        pq.write_table(pa.table({"id": [1, 2], "raw": [b"\x00", None]}), path)
+        pq.write_table(pa.table({"id": [1, 2], "raw": [b"\x00", b""]}), path)
 
-        first, second = records_of(path, "parquet", Columns("raw", "id"))
+        rows = messages_of(spark, files(path, "parquet", value="raw", key="id"))
 
-        assert (first.value, first.key) == (b"\x00", b"1")
-        assert second.key == b"2"
+        assert rows == [(b"\x00", b"1", None), (b"", b"2", None)]
 
     @pytest.mark.parametrize(
-        ("form", "content", "columns", "message"),
+        ("form", "content", "column", "message"),
         [
-            ("csv", "a,b\n1,2,3\n", ALL, "another number of cells"),
-            ("csv", "a,b\n1,2\n", Columns("c"), "row 1: has no column 'c'; it has a, b"),
-            ("jsonl", "{\n", ALL, "is not jsonl"),
-            ("parquet", "hello", ALL, "is not parquet"),
-            ("text", "hello", Columns("c"), "has no columns"),
+            ("csv", "a,b\n1,2,3\n", "a", "cannot read the files: .*FAILED_READ_FILE"),
+            ("csv", "a,b\n1,2\n", "c", "no column 'c'; they have a, b"),
+            ("json", '{"a": 1}\n{\n', "a", "MALFORMED_RECORD_IN_PARSING"),
+            ("parquet", "hello", "a", "cannot read the files: .*FAILED_READ_FILE"),
+            ("nonsense", "hello", "a", "cannot read the files: .*nonsense"),
         ],
     )
-    def test_a_file_that_is_something_else_are_refused(
-        self, tmp_path: Path, form: Format, content: str, columns: Columns, message: str
+    def test_a_file_of_another_form_are_refused(
+        self,
+        spark: SparkSession,
+        tmp_path: Path,
+        form: str,
+        content: str,
+        column: str,
+        message: str,
     ) -> None:
         path = tmp_path / "a"
         path.write_text(content)
 
         with pytest.raises(ConfigurationError, match=message):
-            list(records_of(path, form, columns))
-
-
-def four_rows(folder: Path, form: Format) -> Path:
-    path = folder / f"a.{form}"
-    if form == "parquet":
-        pq.write_table(pa.table({"v": ["0", "1", "2", "3"]}), path, row_group_size=3)
-    else:
-        rows = {"text": "0\n1\n2\n3", "csv": 'v\n0\n1\n"2"\n\n3\n'}
-        path.write_text(rows.get(form) or "".join(f'{{"v": "{n}"}}\n\n' for n in range(4)))
-    return path
-
-
-@pytest.mark.parametrize("form", FORMATS)
-def test_a_file_can_be_read_from_a_row_on_by_its_number_and_by_its_place(
-    form: Format, tmp_path: Path
-) -> None:
-    path = four_rows(tmp_path, form)
-    columns = ALL if form == "text" else Columns("v")
-    places = places_of(path, form, 1)
-
-    assert len(places) == 4
-    assert places_of(path, form, 3) == places[::3]
-    for first, at in enumerate([*places, 0, 0]):
-        for place in (0, at):
-            left = [one.value for one in records_of(path, form, columns, first, place)]
-            assert left == [b"0", b"1", b"2", b"3"][first:]
-
-
-def test_a_row_of_csv_may_have_several_lines_and_the_file_a_mark_at_its_begin(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text('\ufeffv\r\n"ü\r\n"""\r\n\r\n"1\n2"\r\n3', newline="")
-
-    places = places_of(path, "csv", 1)
-
-    read = [next(records_of(path, "csv", Columns("v"), row, at)) for row, at in enumerate(places)]
-    assert [one.value.decode() for one in read] == ['ü\r\n"', "1\n2", "3"]
-
-
-def test_a_part_of_a_file_is_read_from_its_place_without_what_is_before_it(tmp_path: Path) -> None:
-    lines_path, parquet = tmp_path / "a.jsonl", four_rows(tmp_path, "parquet")
-    lines_path.write_text('{"v": "0"}\n{"v": "1"}\n')
-    (_, at) = places_of(lines_path, "jsonl", 1)
-    lines_path.write_bytes(b"x" * at + lines_path.read_bytes()[at:])
-    damaged = parquet.read_bytes()
-    parquet.write_bytes(damaged[:4] + b"x" * 8 + damaged[12:])
-
-    of_lines = list(records_of(lines_path, "jsonl", Columns("v"), 1, at))
-    of_parquet = list(records_of(parquet, "parquet", Columns("v"), 3))
-
-    assert [one.value for one in (*of_lines, *of_parquet)] == [b"1", b"3"]
+            messages_of(spark, files(path, form, value=column))
 
 
 def test_a_file_counts_under_its_path_below_the_base(tmp_path: Path) -> None:
@@ -157,34 +115,25 @@ def test_a_file_counts_under_its_path_below_the_base(tmp_path: Path) -> None:
         (tmp_path / name / "data").mkdir(parents=True)
         (tmp_path / name / "data" / "a.csv").touch()
 
-    ((name, _),) = named_files((tmp_path / "one" / "data",), tmp_path / "one")
-    ((same, _),) = named_files((tmp_path / "two" / "data",), tmp_path / "two")
-    ((full, _),) = named_files((tmp_path / "two" / "data" / "a.csv",), None)
-
-    assert name == same == "data/a.csv"
-    assert publisher_of_file(full) != publisher_of_file(name)
-    assert format_of(Path("x.NDJSON")) == "jsonl"
+    assert [*named_files([tmp_path / "one" / "data"], tmp_path / "one")] == ["data/a.csv"]
+    assert [*named_files([tmp_path / "two" / "data"], tmp_path / "two")] == ["data/a.csv"]
+    assert format_of(["x.NDJSON", "y.json"]) == "json"
+    with pytest.raises(ConfigurationError, match="several formats"):
+        format_of(["x.csv", "y.json"])
     with pytest.raises(ConfigurationError, match="is not below"):
-        named_files((tmp_path / "one" / "data",), tmp_path / "two")
+        named_files([tmp_path / "one" / "data"], tmp_path / "two")
 
 
 @pytest.fixture
-def load(service: Service) -> Callable[..., SourceOutcome]:
+def load(service: Service, spark: SparkSession) -> Callable[..., list[SourceOutcome]]:
     """Load a text file into topic t of a running proxy."""
     service.start_proxy()
+    access = Access(service.subscriber_endpoint, service.publisher_endpoint, STUBBORN)
 
-    def act(path: Path, *, endpoint: str = "", retry: RetryPolicy = STUBBORN) -> SourceOutcome:
-        return load_file(
-            LoadFile(
-                path=str(path),
-                name=path.name,
-                topic="t",
-                form="text",
-                columns=ALL,
-                access=Access(
-                    service.subscriber_endpoint, endpoint or service.publisher_endpoint, retry
-                ),
-            )
+    def act(path: Path, **more: Any) -> list[SourceOutcome]:
+        work = files(path, "text", access=access, **more)
+        return SparkTasks(spark).run_over(
+            lambda: rows_to_put(spark, work), lambda rows: put_split(work, rows), SourceOutcome
         )
 
     return act
@@ -192,13 +141,13 @@ def load(service: Service) -> Callable[..., SourceOutcome]:
 
 def lines(path: Path, count: int) -> list[bytes]:
     content = [b"line %d" % n for n in range(count)]
-    path.write_bytes(b"\n".join(content))
+    path.write_bytes(b"".join(b"%s\n" % one for one in content))
     return content
 
 
 class TestLoading:
     def test_again_puts_nothing_and_continues_where_a_file_has_grown(
-        self, service: Service, load: Callable[..., SourceOutcome]
+        self, service: Service, load: Callable[..., list[SourceOutcome]]
     ) -> None:
         path = service.directory / "a.txt"
         lines(path, 1500)
@@ -207,90 +156,39 @@ class TestLoading:
         content = lines(path, 1600)
         grown = load(path)
 
-        assert (first.put, again.put, grown.put) == (1500, 0, 100)
-        assert (again.stored_before, grown.stored_before) == (1500, 1500)
+        assert [[one.put for one in run] for run in (first, again, grown)] == [[1500], [0], [100]]
+        assert grown[0].stored_before == 1500
         assert service.payloads("t") == content
 
+    def test_in_splits_puts_each_row_once_and_continues_where_a_file_has_grown(
+        self, service: Service, load: Callable[..., list[SourceOutcome]]
+    ) -> None:
+        path = service.directory / "a.txt"
+        lines(path, 1000)
+        runs = [load(path, split_bytes=4_000), load(path, split_bytes=4_000)]
+        content = lines(path, 2000)
+        runs.append(load(path, split_bytes=4_000))
+
+        assert [sum(one.put for one in run) for run in runs] == [1000, 0, 1000]
+        assert len(runs[0]) > 2
+        assert sorted(service.payloads("t")) == sorted(content)
+        assert len(service.topic("t").publishers) == len(runs[2])
+
     def test_a_file_that_was_changed_is_refused(
-        self, service: Service, load: Callable[..., SourceOutcome]
+        self, service: Service, load: Callable[..., list[SourceOutcome]]
     ) -> None:
         path = service.directory / "a.txt"
         content = lines(path, 20)
         load(path)
 
         path.write_bytes(b"\n".join([b"new", *content]))
-        with pytest.raises(ConflictError, match="record 20 is another one"):
+        with pytest.raises(Exception, match="record 20 is another one") as refused:
             load(path)
+        assert getattr(refused.value, "code", "") == ConflictError.code
         lines(path, 19)
-        with pytest.raises(ConflictError, match="it has fewer now"):
+        with pytest.raises(Exception, match="it has fewer now"):
             load(path)
         assert service.payloads("t") == content
-
-    def test_that_failed_in_the_middle_is_made_whole_by_the_next_run(
-        self, service: Service, load: Callable[..., SourceOutcome]
-    ) -> None:
-        path = service.directory / "a.txt"
-        content = lines(path, 5 * BATCH_RECORDS)
-
-        # Two answers for the greeting, one for the first batch; that to the second one is lost.
-        with (
-            losing_link(service.publisher_endpoint, answers=3) as link,
-            pytest.raises(Exception, match="in doubt"),
-        ):
-            load(path, endpoint=link.endpoint, retry=IMPATIENT)
-        rest = load(path)
-
-        assert rest.stored_before in (BATCH_RECORDS, 2 * BATCH_RECORDS)
-        assert service.payloads("t") == content
-
-
-class TestLoadingInParts:
-    @pytest.fixture
-    def work(self, service: Service) -> LoadFile:
-        """A text file whose parts are a thousand rows."""
-        service.start_proxy()
-        path = service.directory / "a.txt"
-        lines(path, 2 * BATCH_RECORDS + 500)
-        return LoadFile(
-            path=str(path),
-            name="a.txt",
-            topic="t",
-            form="text",
-            columns=ALL,
-            access=Access(service.subscriber_endpoint, service.publisher_endpoint, STUBBORN),
-            rows_per_part=BATCH_RECORDS,
-        )
-
-    def test_puts_each_row_once_whatever_part_comes_first_and_continues_where_it_has_grown(
-        self, service: Service, work: LoadFile
-    ) -> None:
-        def run() -> list[int]:
-            first = replace(work, part=0)
-            others = other_parts([first], [places(work)])
-            return [load_file(one).put for one in [first, *reversed(others)]]
-
-        put, again = run(), run()
-        content = lines(Path(work.path), 3 * BATCH_RECORDS + 7)
-        grown = run()
-
-        assert (put, again) == ([BATCH_RECORDS, 500, BATCH_RECORDS], [0, 0, 0])
-        assert grown == [0, 7, BATCH_RECORDS - 500, 0]
-        assert sorted(service.payloads("t")) == sorted(content)
-
-    def test_is_refused_for_a_file_that_was_loaded_whole_and_the_other_way_round(
-        self, work: LoadFile
-    ) -> None:
-        part = replace(work, part=0)
-        refuse_other_cut(part)
-        load_file(part)
-        refuse_other_cut(part)
-
-        with pytest.raises(ConflictError, match="was loaded in parts, and is now to be loaded who"):
-            refuse_other_cut(work)
-        other = replace(work, name="b.txt")
-        load_file(other)
-        with pytest.raises(ConflictError, match="was loaded whole, and is now to be loaded in par"):
-            refuse_other_cut(replace(other, part=0))
 
 
 class Clock:

@@ -15,7 +15,7 @@ from reliable_pubsub.common.core.keys import ClientKeys, KeyPair, SecureEndpoint
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.run import LabRun
 from reliable_pubsub.lab.core.verdict import RuleVerdict, Verdict
-from reliable_pubsub.pipeline.core.evidence import Sighting, Whereabouts, extents, with_log
+from reliable_pubsub.pipeline.core.evidence import Whereabouts, extents
 from reliable_pubsub.pipeline.core.log_verdict import log_verdict
 from reliable_pubsub.pipeline.job import topics_wanted
 from reliable_pubsub.pipeline.log_rules import ARCHIVED, LIVE, live_source, look_at
@@ -23,6 +23,8 @@ from reliable_pubsub.pipeline.tasks import SparkTasks
 from tests.integration.harness import NOWHERE, STUBBORN
 from tests.lab.planted import all_planted
 from tests.lab.small_world import sound_world
+
+from .sightings import Sighting, with_log
 
 STRETCH = 4  # so that a history of a dozen messages has borders of stretches
 KINDS = (
@@ -55,7 +57,7 @@ class Histories:
         if live is not None:
             here = sorted(live, key=lambda seen: seen.offset)
             self.live.append(Sighting(topic, "x.1", first, end, here))
-            self.now[topic] = Whereabouts("x.1", first, end, {})
+            self.now[topic] = Whereabouts("x.1", first, end)
 
     def by_the_checker(self) -> Verdict:
         nothing = LabRun(lines=[], outputs={})
@@ -74,7 +76,7 @@ class Histories:
         known = extents([*self.archived, *self.live], self.now)
         frame = spark.createDataFrame(rows, KINDS)
         sights, faults = look_at(SparkTasks(spark), frame, known, stretch=STRETCH)
-        return log_verdict(known, sights, faults, pid=1)[1]
+        return log_verdict(known, sights, faults, pid=1)
 
 
 def sound_log(count: int) -> list[Seen]:
@@ -138,7 +140,7 @@ def test_the_keys_of_an_endpoint_travel_with_the_source_of_a_live_log() -> None:
     keys = ClientKeys(own=KeyPair(public="p" * 40, secret="s" * 40), server="t" * 40)
     options = topics_wanted([], ".*", endpoint=SecureEndpoint(NOWHERE, keys), retry=STUBBORN)
 
-    kind = live_source(options, {"t": Whereabouts("x.1", 3, 7, {})})
+    kind = live_source(options, {"t": Whereabouts("x.1", 3, 7)})
     there = loads(dumps(kind))({}).parsed()  # type: ignore[no-untyped-call]
 
     assert keys_of_endpoint(there.endpoint) == keys
@@ -197,9 +199,3 @@ def test_the_histories_break_each_rule_of_a_log_in_many_ways(
         "is missing before",
     ):
         assert sum(words in text for text in texts) > 10, words
-
-
-def test_spark_warns_as_the_checker_does(verdicts: tuple[Verdict, Verdict]) -> None:
-    of_checker, of_spark = verdicts
-
-    assert sorted(of_spark.warnings) == sorted(of_checker.warnings)

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reliable_pubsub.common.core.batch import Batch
+from reliable_pubsub.common.core.batch import Batch, column
 from reliable_pubsub.pipeline.numbered import (
     BATCH_BYTES,
     RECORD_BYTES,
     SourceRecord,
-    batches_of,
     cut_again,
     record_at,
 )
@@ -26,6 +25,15 @@ records = st.builds(
 )
 
 
+def batch_of(run: Sequence[SourceRecord]) -> Batch:
+    return Batch(
+        [one.value for one in run],
+        column([one.key for one in run]),
+        column([one.headers for one in run]),
+        column([one.event_time_ns for one in run]),
+    )
+
+
 def records_in(batches: Sequence[Batch]) -> list[SourceRecord]:
     return [record_at(one, place) for one in batches for place in range(len(one.payloads))]
 
@@ -34,7 +42,7 @@ def records_in(batches: Sequence[Batch]) -> list[SourceRecord]:
 def test_records_stay_the_same_in_their_order_however_their_batches_are_cut(
     runs: list[list[SourceRecord]], records_max: int
 ) -> None:
-    found = [*cut_again((one for run in runs for one in batches_of(run)), records_max)]
+    found = [*cut_again((batch_of(run) for run in runs if run), records_max)]
 
     assert records_in(found) == [one for run in runs for one in run]
     assert all(len(one.payloads) == records_max for one in found[:-1])
@@ -47,14 +55,9 @@ def test_a_batch_has_no_more_bytes_than_it_should_and_is_filled_up() -> None:
     run = [half, half, small, large, half, half]
     cut = [[half, half], [small], [large], [half, half]]
 
-    assert [records_in([one]) for one in batches_of(run)] == cut
-    one_by_one = (batch for record in run for batch in batches_of([record]))
+    one_by_one = (batch_of([record]) for record in run)
     assert [records_in([one]) for one in cut_again(one_by_one)] == cut
-    assert [records_in([one]) for one in cut_again(joined(run))] == cut
-
-
-def joined(run: list[SourceRecord]) -> list[Batch]:
-    return [Batch([one.value for one in run])]
+    assert [records_in([one]) for one in cut_again([batch_of(run)])] == cut
 
 
 def test_a_column_that_no_record_of_a_batch_uses_is_left_out() -> None:
@@ -64,7 +67,7 @@ def test_a_column_that_no_record_of_a_batch_uses_is_left_out() -> None:
         SourceRecord(b"c", None, {"name": "value"}, 5),
     ]
 
-    first, second, third = cut_again(batches_of(run), 1)
+    first, second, third = cut_again([batch_of(run)], 1)
 
     assert (first.keys, first.headers, first.event_times_ns) == ([b"key"], None, None)
     assert second == Batch([b"b"])

@@ -173,10 +173,6 @@ class TestOptions:
     def test_of_a_table_need_no_topics(self) -> None:
         assert parse_options({"table": "topics"}).wants("whatever")
 
-    def test_of_deliveries_need_the_folder_of_histories_and_others_have_none(self) -> None:
-        assert "journals" in refusal({"table": "deliveries"})
-        assert "journals" in refusal({"subscribe": "a", "journals": "x"})
-
     def test_have_the_retries_of_the_client(self) -> None:
         retry = parsed(timeoutMs="250", retries="3").retry
 

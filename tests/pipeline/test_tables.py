@@ -1,4 +1,4 @@
-"""What the proxy knows, and what journals tell, as rows."""
+"""What the proxy knows, as rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from reliable_pubsub.common.core.errors import LimitError
-from reliable_pubsub.common.core.journal import Begin, Failed, Ok, Seen
 from reliable_pubsub.common.core.message_base import Terms
 from reliable_pubsub.common.core.status import (
     PublisherStatus,
@@ -15,7 +14,7 @@ from reliable_pubsub.common.core.status import (
     SubscriptionStatus,
     TopicStatus,
 )
-from reliable_pubsub.pipeline.core.tables import TABLES, delivery_rows, status_rows
+from reliable_pubsub.pipeline.core.tables import TABLES, status_rows
 
 
 def everything(topic: str) -> bool:
@@ -79,32 +78,3 @@ def test_a_table_that_would_not_be_whole_is_refused() -> None:
         list(status_rows("subscriptions", report, everything))
     assert list(status_rows("publishers", report, everything))
     assert next(status_rows("topics", report, everything))[5] == 4
-
-
-class TestADelivery:
-    def test_has_the_wall_clock_of_the_life_that_handed_it_over(self) -> None:
-        begin = Begin(at_ns=100, process="s", pid=1, role="subscriber", wall_ns=5_000_100)
-        seen = Seen(7, "p", 3, 99, timestamp_ns=3_000_000, delivery_count=2)
-        get = Ok(at_ns=2_000_100, process="s", pid=1, op="get", call=1, topic="t", messages=(seen,))
-
-        (row,) = delivery_rows([begin, get], everything)
-
-        assert row == ("s", "t", 7, "p", 3, 99, 3_000_000, 7_000_100, 4.0001, 2)
-        assert len(row) == len(TABLES["deliveries"])
-
-    def test_of_a_life_whose_begin_is_missing_has_no_time(self) -> None:
-        get = Ok(
-            at_ns=1, process="s", pid=1, op="get", call=1, topic="t", messages=(Seen(0, "p", 1, 9),)
-        )
-
-        (row,) = delivery_rows([get], everything)
-
-        assert row[6:9] == (None, None, None)
-
-    def test_is_nothing_but_what_a_get_gave(self) -> None:
-        failed = Failed(at_ns=1, process="s", pid=1, op="get", call=1, code="LOST", topic="t")
-        acknowledged = Ok(
-            at_ns=1, process="s", pid=1, op="acknowledge", call=2, topic="t", cursor=1
-        )
-
-        assert list(delivery_rows([failed, acknowledged], everything)) == []
