@@ -8,10 +8,11 @@ compacted ones stay until `vacuum`, by default a week, so a list stays good.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from reliable_pubsub.common.core.retry import Clock
@@ -29,6 +30,8 @@ from .core.planning import MessageRange, TopicExtent
 
 LOOK_S: Final = 1.0  # an idle query asks about 90 times a second; the log is read once
 
+_STORED: Final = {"event_time": "event_time_ns"}  # columns that are made of others
+
 _log = logging.getLogger("reliable_pubsub.pipeline")
 
 
@@ -43,6 +46,7 @@ class ArchiveTopics:
         self._clock = clock or SystemClock()
         self._looked_s = float("-inf")
         self._extents: dict[str, TopicExtent] = {}
+        self.names: Collection[str] = ()  # of all topics, at the last look
 
     def extents(self) -> dict[str, TopicExtent]:
         """The topics that the query wants, as they were at most `LOOK_S` ago.
@@ -52,6 +56,7 @@ class ArchiveTopics:
         """
         if self._clock.now_s() - self._looked_s >= LOOK_S:
             logs = newest_logs(read_manifests(self._options.archive))
+            self.names = logs.keys()
             self._extents = {
                 topic: TopicExtent(
                     files[-1].log, files[0].first, files[-1].end, sum(one.bytes for one in files)
@@ -106,14 +111,17 @@ def archived_range(
             continue
         if one.end <= offset or one.first >= wanted.end:
             continue
-        columns = schema.names if one.sha256 else None
+        stored = [*dict.fromkeys(_STORED.get(name, name) for name in schema.names)]
         with open_file(path) as file:
-            rows = pq.read_table(file, columns=columns, filters=within)
+            rows = pq.read_table(file, columns=stored if one.sha256 else None, filters=within)
         whole = one.first <= offset and rows.num_rows == min(one.end, wanted.end) - offset
         if not whole:
             _lose(wanted, offset, max(one.first, offset + 1), fail_on_data_loss)
         if not one.sha256:
-            rows = compacted_rows(rows, one, schema.names)
+            rows = compacted_rows(rows, one, stored)
+        if "event_time" in schema.names:
+            micros = pc.divide(rows.column("event_time_ns"), 1000)
+            rows = rows.append_column("event_time", micros.cast(pa.timestamp("us", "UTC")))
         yield from rows.select(schema.names).cast(schema).to_batches(max_chunksize=ROWS_MAX)
         offset = one.end
     if offset < wanted.end:
@@ -130,4 +138,4 @@ def _lose(wanted: MessageRange, first: int, end: int, fail_on_data_loss: bool) -
     loss = DataLossError(topic=wanted.topic, first=first, end=end, why=why)
     if fail_on_data_loss:
         raise loss
-    _log.warning("topic %r: %s", wanted.topic, loss)
+    _log.warning("%s", loss.skipped)

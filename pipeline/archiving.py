@@ -16,6 +16,7 @@ from reliable_pubsub.common.progress import progress_bar
 
 from .archive import Archive
 from .archive_tasks import StageRange, stage_range
+from .core.loss import DataLossError
 from .core.options import SourceOptions
 from .core.planning import (
     MessageRange,
@@ -101,7 +102,7 @@ class Archiving(Struct, frozen=True, kw_only=True):
         self.archive.refresh()
         extents = self.topics.extents(0)  # not older: another driver may have archived to a new end
         reached = self.archive.reached(_logs(extents))
-        resumed = resumed_offsets(reached, extents, self.options, _log.warning)
+        resumed = resumed_offsets(reached, extents, self.options, _log_loss)
         for topic, place in resumed.items():
             if topic not in reached and place.offset > 0:
                 self.warn(
@@ -128,6 +129,10 @@ class Archiving(Struct, frozen=True, kw_only=True):
             )
             for one in ranges
         ]
+
+
+def _log_loss(loss: DataLossError) -> None:
+    _log.warning("%s", loss.skipped)
 
 
 def _logs(extents: Mapping[str, TopicExtent]) -> set[tuple[str, str]]:

@@ -7,7 +7,9 @@ its own reader of the log, and closes it.
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -52,6 +54,22 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FORMAT = "reliable_pubsub"
+
+
+def _log_in_spark() -> None:
+    """Write warnings to stderr in a process that Spark has started, so that they are in its log.
+
+    No program runs in these processes that could add a handler.
+    """
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    logger = logging.getLogger("reliable_pubsub.pipeline")
+    if spec is not None and spec.name.startswith("pyspark.") and not logger.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        logger.addHandler(handler)
+
+
+_log_in_spark()
 
 
 class ReliablePubSubSource(DataSource):

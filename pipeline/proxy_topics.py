@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import closing
 
 from msgspec.structs import replace
@@ -65,6 +65,7 @@ class ProxyTopics:
             self._kept = ExternalCursor(options.subscriber, endpoint, retry=retry)
         self._clock = clock or SystemClock()
         self._extents: dict[str, TopicExtent] = {}
+        self.names: Collection[str] = ()  # of all topics, at the last look
         self._asked_s = float("-inf")
         self._times: dict[tuple[str, TopicExtent, int], int] = {}
         self._told: dict[str, TopicOffset] = {}
@@ -82,6 +83,7 @@ class ProxyTopics:
         """
         if self._clock.now_s() - self._asked_s >= age_s_max:
             report = self._status.ask(rows_max=0)
+            self.names = [topic.topic for topic in report.topics]
             self._extents = {
                 topic.topic: TopicExtent(topic.log, topic.start, topic.end, topic.stored_bytes)
                 for topic in report.topics

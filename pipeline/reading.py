@@ -94,13 +94,7 @@ def stored_range(
             loss = DataLossError(topic=wanted.topic, first=offset, end=gone_end, why=why)
             if fail_on_data_loss:
                 raise loss
-            _log.warning(
-                "topic %r: offsets %d to %d are left out: %s",
-                wanted.topic,
-                offset,
-                gone_end - 1,
-                why,
-            )
+            _log.warning("%s", loss.skipped)
             offset = gone_end
 
 

@@ -7,6 +7,7 @@ Settings come, the first wins, from the call, from spark-submit, `spark-defaults
 from __future__ import annotations
 
 import os
+import pkgutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -78,7 +79,16 @@ def register_format(spark: SparkSession) -> None:
         paths = [*filter(None, known), *(path for path in sent if path not in known)]
         if sent:
             context.environment["PYTHONPATH"] = os.pathsep.join(paths)
+        if not sent and _finds_by_itself():
+            return  # Spark would warn that this replaces a format that it knows
     spark.dataSource.register(ReliablePubSubSource)
+
+
+def _finds_by_itself() -> bool:
+    """Return whether Spark finds `pyspark_reliable_pubsub`, as it looks for such modules."""
+    same_python = os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable
+    found = (one.name for one in pkgutil.iter_modules())
+    return same_python and "pyspark_reliable_pubsub" in found
 
 
 def start_java(master: str | None, conf: Mapping[str, str] | None, *, quiet: bool = False) -> None:

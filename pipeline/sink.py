@@ -71,7 +71,7 @@ def stage_rows(
         As `OutgoingRows.add` and `TransactionWriter.stage`.
     """
     chunks = 0
-    for batch in _batches(rows, OutgoingRows(options.topic)):
+    for batch in _batches(rows, OutgoingRows(options.topic, options.content_type)):
         if not stager.stage(place.transaction, place.task, place.attempt, chunks, batch):
             break
         chunks += 1
@@ -161,7 +161,7 @@ class BatchSink(_Sink, DataSourceArrowWriter):
     def _write_parts(self, rows: Iterable[pa.RecordBatch]) -> LastPart:
         options = self._options
         place = self._place(self.writer, self.transaction)
-        outgoing = OutgoingRows(options.topic)
+        outgoing = OutgoingRows(options.topic, options.content_type)
         full = (batch for some in rows for batch in outgoing.add(some))
         with self._open(options.writer_of_task(self.writer, place.task)) as client:
             task = PartWriter(client, version=options.version, attempt=place.attempt)

@@ -11,9 +11,16 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from .core.offsets import TopicOffset, from_json, to_json
+from reliable_pubsub.common.core.errors import UsageError
+from reliable_pubsub.common.core.retry import Clock
+from reliable_pubsub.common.core.wording import did_you_mean
+from reliable_pubsub.common.transport import SystemClock
+
+from .core.loss import DataLossError
+from .core.offsets import Offsets, TopicOffset, from_json, to_json
 from .core.options import SourceOptions
 from .core.planning import (
+    Extents,
     MessageRange,
     admitted,
     ending_offsets,
@@ -39,9 +46,13 @@ _log = logging.getLogger("reliable_pubsub.pipeline")
 class QueryStream:
     """One streaming query over topics. Everything that must survive is in Spark's checkpoint."""
 
-    def __init__(self, options: SourceOptions, topics: Topics) -> None:
+    def __init__(self, options: SourceOptions, topics: Topics, clock: Clock | None = None) -> None:
         self._options = options
         self._topics = topics
+        self._clock = clock or SystemClock()
+        self._waiting_since_s: dict[str, float] = {}  # by missing topic
+        self._skipped: dict[str, dict[int, int]] = {}  # by topic: ends of lost ranges, by begin
+        self._batch_s = self._clock.now_s()  # when the last batch was planned
         self._first: Json | None = None
         self._target: dict[str, int] | None = None  # AvailableNow: where this run ends
         self._reached: Mapping[str, TopicOffset] = {}  # the end of the batch that was planned last
@@ -57,9 +68,8 @@ class QueryStream:
         """
         if self._first is None:
             extents = self._topics.extents()
-            for topic in unknown(self._options, extents):
-                _log.warning("the proxy has no topic %r yet; it is read when it appears", topic)
-            begun = starting_offsets(self._options, extents, self._topics.find_time, _log.warning)
+            self._wait_for_topics(extents)
+            begun = starting_offsets(self._options, extents, self._topics.find_time, self._skip)
             if self._topics.keeps_place:
                 begun = self._begin_places(begun, {t: e.end for t, e in extents.items()})
             self._first = to_json(begun)
@@ -98,21 +108,60 @@ class QueryStream:
 
         Raises:
             DataLossError: the next messages were removed.
+            UsageError: a named topic is missing for too long.
             ProxyUnreachableError.
         """
         known = from_json(start)
         extents = self._topics.extents()
+        self._wait_for_topics(extents)
         ends = self._ends()
         if self._target is not None:
             target = self._target
             extents = {t: e for t, e in extents.items() if t in target or t in known}
             ends = {topic: min(end, target.get(topic, 0)) for topic, end in ends.items()}
         self._topics.tell_places(known)
-        resumed = resumed_offsets(known, extents, self._options, _log.warning)
+        resumed = resumed_offsets(known, extents, self._options, self._skip)
+        if self._target is None and self._waits_for_more(resumed, ends):
+            return dict(start)
+        self._batch_s = self._clock.now_s()
         rows = [n for n in (rows_max, self._rows_of_bytes(resumed, rows_max)) if n is not None]
         reached = admitted(known, resumed, ends, min(rows, default=None))
         self._reached = self._topics.witnessed(reached, known)
         return to_json(self._reached)
+
+    def _waits_for_more(self, resumed: Offsets, ends: Mapping[str, int]) -> bool:
+        """Return whether the next batch would be too small, and is not late yet."""
+        backlog = sum(max(ends.get(topic, 0) - one.offset, 0) for topic, one in resumed.items())
+        late = self._clock.now_s() - self._batch_s >= self._options.trigger_delay_s
+        return backlog < self._options.trigger_rows_min and not late
+
+    def _wait_for_topics(self, extents: Extents) -> None:
+        """Note the named topics that are missing.
+
+        Raises:
+            UsageError: one is missing for longer than the options allow.
+        """
+        now_s = self._clock.now_s()
+        missing = unknown(self._options, extents)
+        for topic in missing:
+            if topic not in self._waiting_since_s:
+                _log.warning("there is no topic %r yet; the query reads it when it appears", topic)
+        self._waiting_since_s = {one: self._waiting_since_s.get(one, now_s) for one in missing}
+        for topic, since_s in self._waiting_since_s.items():
+            if now_s - since_s >= self._options.missing_topic_s:
+                advice = did_you_mean(topic, self._topics.names)
+                raise UsageError(
+                    f"there is no topic {topic!r}{advice}. The query waited {now_s - since_s:.0f} "
+                    "s for it (missingTopicTimeout). To wait without a limit, set "
+                    "failOnMissingTopic=false"
+                )
+
+    def _skip(self, loss: DataLossError) -> None:
+        """Log a loss that the options allow, and count it for the progress."""
+        known = self._skipped.setdefault(loss.topic, {})
+        if known.get(loss.first) != loss.end:
+            _log.warning("%s", loss.skipped)
+        known[loss.first] = loss.end
 
     def _rows_of_bytes(
         self, resumed: Mapping[str, TopicOffset], rows_max: int | None
@@ -122,12 +171,22 @@ class QueryStream:
         return rows_within(self._options.trigger_bytes_max, resumed, self._topics.extents())
 
     def ends(self) -> Json:
-        """Where the topics end now, and how many messages are not in the batch planned last.
+        """Return where the topics end now, and what the progress of a batch shows besides.
 
-        Spark asks after `latest`, and shows the answer in the progress of that batch.
+        Spark asks after `latest`. `lag_messages` are those after the batch planned last,
+        `waiting_for` the named topics that are missing, `skipped` the messages that this run left
+        out with failOnDataLoss=false.
         """
         ends = ends_of(self._topics.extents())
-        return {**to_json(ends), "lag_messages": lag_messages(self._reached, ends)}
+        shown: Json = {**to_json(ends), "lag_messages": lag_messages(self._reached, ends)}
+        if self._waiting_since_s:
+            shown["waiting_for"] = sorted(self._waiting_since_s)
+        if self._skipped:
+            shown["skipped"] = {
+                topic: sum(max(end - first, 0) for first, end in some.items())
+                for topic, some in sorted(self._skipped.items())
+            }
+        return shown
 
     def ranges(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[MessageRange]:
         """The tasks of a batch; the same for the same two offsets, whatever the proxy holds."""
@@ -151,7 +210,9 @@ def batch_ranges(options: SourceOptions, topics: Topics) -> list[MessageRange]:
     """
     extents = topics.extents()
     refuse_unknown(options, extents)
-    begun = starting_offsets(options, extents, topics.find_time, _log.warning)
+    begun = starting_offsets(
+        options, extents, topics.find_time, lambda loss: _log.warning("%s", loss.skipped)
+    )
     ends = ending_offsets(options.ending, extents, topics.find_time)
     return ranges_between(
         begun,

@@ -26,6 +26,7 @@ COLUMNS: Final[Mapping[str, str]] = {
     "publisher": "string",
     "sequence": "bigint",
     "headers": "map<string,string>",
+    "event_time": "timestamp",  # null where the publisher gave none
 }
 # Of a schema that names them: what Spark's types would cut away.
 NAMED_COLUMNS: Final[Mapping[str, str]] = {
@@ -79,6 +80,7 @@ class MessageColumns:
                 lambda one: one.header.first_sequence + one.skip
             ),
             "headers": lambda kind: self._of_each(_header_pairs, kind),
+            "event_time": lambda kind: self._of_each(_event_times_us, kind),
             "timestamp_ns": lambda kind: self._shared(lambda one: one.timestamp_ns, kind),
             "event_time_ns": lambda kind: self._of_each(lambda one: one.event_times_ns, kind),
             "qos": lambda kind: self._shared(lambda one: one.qos, kind),
@@ -143,6 +145,11 @@ def _header_pairs(columns: Batch) -> Sequence[Any] | None:
     if columns.headers is None:
         return None
     return [None if one is None else list(one.items()) for one in columns.headers]
+
+
+def _event_times_us(columns: Batch) -> Sequence[Any] | None:
+    times_ns = columns.event_times_ns
+    return times_ns and [None if one is None else one // 1000 for one in times_ns]
 
 
 @cache

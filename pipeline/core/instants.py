@@ -6,16 +6,19 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
+MILLISECONDS_MIN: Final = 10**11  # of 1973; a smaller number is taken for seconds, and refused
 _MILLISECONDS: Final = re.compile(r"[0-9]{1,15}\Z")
 
 
 def instant_ns(text: str) -> int | None:
     """Nanoseconds since 1970 of an ISO 8601 time or of milliseconds; None for anything else.
 
-    A time without zone is UTC: on a cluster the zone of a machine means nothing.
+    A time without zone is UTC: on a cluster the zone of a machine means nothing. Digits below
+    `MILLISECONDS_MIN` are seconds, so they are none of these.
     """
     if _MILLISECONDS.match(text):
-        return int(text) * 1_000_000
+        time_ms = int(text)
+        return None if 0 < time_ms < MILLISECONDS_MIN else time_ms * 1_000_000
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:

@@ -17,9 +17,10 @@ class DataLossError(RefusedError):
         else:
             what = f"offset {first} is no place in it"
         super().__init__(
-            f"topic {topic!r}: {what}: {why}. Nothing was skipped. failOnDataLoss=false goes on "
-            "with what is there, and says so in the log of Spark"
+            f"topic {topic!r}: {what}: {why}. Nothing was skipped. With failOnDataLoss=false a "
+            "query continues with the messages that are there, and logs a warning"
         )
+        self.skipped = f"topic {topic!r}: skipped offsets {first} to {end - 1}: {why}"
         self.topic = topic
         self.first = first
         self.end = end

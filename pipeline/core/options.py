@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from math import inf
 from typing import Annotated, Final, Literal, TypeVar, get_args, get_origin
 
 import msgspec
@@ -21,6 +22,7 @@ from reliable_pubsub.common.core.keys import keys_of_endpoint
 from reliable_pubsub.common.core.limits import NUMBER_MAX
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.settings import SUBSCRIBER_ENDPOINT
+from reliable_pubsub.common.core.start import parse_start
 from reliable_pubsub.common.core.step_file import or_else
 from reliable_pubsub.common.core.wording import did_you_mean, facts, given_type, plain, refused
 
@@ -105,6 +107,14 @@ class SourceWords(ProxyWords, kw_only=True, rename="camel"):
     max_offsets_per_trigger: Annotated[
         Positive, Meta(description="messages of one batch of a stream, over all topics")
     ] = MAX_OFFSETS_PER_TRIGGER
+    min_offsets_per_trigger: Annotated[
+        Positive | UnsetType,
+        Meta(description="begin a batch of a stream only with this many messages"),
+    ] = UNSET
+    max_trigger_delay: Annotated[
+        str,
+        Meta(description="with minOffsetsPerTrigger: begin anyway after this time, such as 30s"),
+    ] = "15m"
     max_bytes_per_trigger: Annotated[
         Positive | UnsetType,
         Meta(description="bytes of one batch of a stream, by the average size in each topic"),
@@ -121,6 +131,16 @@ class SourceWords(ProxyWords, kw_only=True, rename="camel"):
             description="true (default): stop where messages were removed; false: go on after them"
         ),
     ] = "true"
+    fail_on_missing_topic: Annotated[
+        Flag,
+        Meta(
+            description="true (default): a stream fails if a topic of `subscribe` is missing for "
+            "missingTopicTimeout; false: it waits"
+        ),
+    ] = "true"
+    missing_topic_timeout: Annotated[
+        str, Meta(description="how long a stream waits for a missing topic, such as 90s or 10m")
+    ] = "1m"
     include_headers: Annotated[Flag, Meta(description="false leaves the column out")] = "true"
     subscriber: Annotated[
         str,
@@ -160,8 +180,6 @@ _INSTEAD: Final[Mapping[str, str]] = {  # by the lower name of an option of Kafk
     "is so late",
     "endingoffsetsbytimestamp": "'endingTimestamp' is a time for all topics",
     "kafkaconsumer.polltimeoutms": "'timeoutMs' is the patience of a request",
-    "minoffsetspertrigger": _ITS_TRIGGER,
-    "maxtriggerdelay": _ITS_TRIGGER,
     "fetchoffset.retryintervalms": "'timeoutMs' is the patience of a request; pauses grow by "
     "themselves",
     "fetchoffset.numretries": "'retries' says how often a request is sent again",
@@ -193,10 +211,13 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
     starting: Positions
     ending: Positions | None = None  # None: the end of a batch, no end of a stream
     trigger_rows_max: int = MAX_OFFSETS_PER_TRIGGER
+    trigger_rows_min: int = 1
+    trigger_delay_s: float = 900.0  # after which a smaller batch begins
     trigger_bytes_max: int | None = None
     partitions_min: int = 1
     partition_rows_max: int = MAX_RECORDS_PER_PARTITION
     fail_on_data_loss: bool = True
+    missing_topic_s: float = inf  # how long a named topic may be missing in a stream
     include_headers: bool = True
     subscriber: str = ""  # "": none
     table: Table = "messages"
@@ -230,10 +251,15 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         starting=starting or Positions("earliest"),
         ending=_positions("ending", words.ending_offsets, words.ending_timestamp, "latest"),
         trigger_rows_max=words.max_offsets_per_trigger,
+        trigger_rows_min=or_else(words.min_offsets_per_trigger, 1),
+        trigger_delay_s=_seconds("maxTriggerDelay", words.max_trigger_delay),
         trigger_bytes_max=or_else(words.max_bytes_per_trigger, None),
         partitions_min=words.min_partitions,
         partition_rows_max=words.max_records_per_partition,
         fail_on_data_loss=words.fail_on_data_loss == "true",
+        missing_topic_s=_seconds("missingTopicTimeout", words.missing_topic_timeout)
+        if words.fail_on_missing_topic == "true"
+        else inf,
         include_headers=words.include_headers == "true",
         subscriber=names.client_id(words.subscriber) if words.subscriber else "",
         table=words.table,
@@ -309,6 +335,15 @@ def _of_kafka(name: str) -> str:
     return f" here; {instead}" if instead else ""
 
 
+def _seconds(name: str, text: str) -> float:
+    """Return the seconds of an age such as 90s or 15m."""
+    try:
+        age = parse_start(f"age {text.strip()}")
+    except UsageError as error:
+        raise _wrong(name, text, "a time such as 500ms, 90s, 15m, 1h") from error
+    return age.value / 1e9
+
+
 def _wrong(name: str, text: str, expected: str) -> UsageError:
     return UsageError(f"option {name}: found {text!r:.80}, expected {expected}")
 
@@ -353,7 +388,7 @@ def _positions(
             raise UsageError(f"found {which}Offsets and {which}Timestamp; give one of them")
         time_ns = instant_ns(timestamp)
         if time_ns is None:
-            expected = "2026-11-21T08:30:00Z, or milliseconds since 1970"
+            expected = "2026-11-21T08:30:00Z, or milliseconds since 1970 (not seconds)"
             raise _wrong(f"{which}Timestamp", timestamp, expected)
         return Positions(edge, timestamp_ns=time_ns)
     if isinstance(offsets, UnsetType):

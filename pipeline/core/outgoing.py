@@ -14,6 +14,7 @@ from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.batch import Batch, column, message_bytes
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.limits import KIB
+from reliable_pubsub.common.core.payload import CONTENT_TYPE
 from reliable_pubsub.publisher.core.outbox import Encoded, encoded_batch
 
 BATCH_BYTES: Final = 256 * KIB  # a subscriber that wants one message is sent the whole batch
@@ -28,22 +29,26 @@ class _Rows:
         self.values: list[bytes] = []
         self.keys: list[bytes | None] = []
         self.headers: list[_Headers] = []
+        self.event_times_ns: list[int | None] = []
         self.bytes = 0
 
     def encoded(self, topic: str) -> Encoded:
-        return encoded_batch(topic, Batch(self.values, column(self.keys), column(self.headers)))
+        columns = (column(self.keys), column(self.headers), column(self.event_times_ns))
+        return encoded_batch(topic, Batch(self.values, *columns))
 
 
 class OutgoingRows:
     """Collects rows, in their order, and gives a batch of a topic whenever there is enough."""
 
-    def __init__(self, topic: str = "") -> None:
+    def __init__(self, topic: str = "", content_type: str = "") -> None:
         """Begin.
 
         Args:
             topic: of all rows; "": their column `topic` says so.
+            content_type: of rows whose headers name none; "": they get none.
         """
         self._topic = topic
+        self._content_type = content_type
         self._open: dict[str, _Rows] = {}
 
     def add(self, rows: pa.RecordBatch) -> Iterator[Encoded]:
@@ -72,8 +77,9 @@ class OutgoingRows:
     def _add(self, topic: str, rows: pa.RecordBatch) -> Iterator[Encoded]:
         values = _bytes(rows, "value")
         keys = _bytes(rows, "key")
-        headers = _headers(rows)
-        ends = list(accumulate(map(message_bytes, values, keys, headers)))
+        headers = self._headers(rows)
+        times_ns = _event_times_ns(rows)
+        ends = list(accumulate(map(message_bytes, values, keys, headers, times_ns)))
         first = base = 0
         while first < len(values):
             open_rows = self._open.setdefault(topic, _Rows())
@@ -83,11 +89,37 @@ class OutgoingRows:
             open_rows.values += values[first:end]
             open_rows.keys += keys[first:end]
             open_rows.headers += headers[first:end]
+            open_rows.event_times_ns += times_ns[first:end]
             if end > first:
                 open_rows.bytes += ends[end - 1] - base
                 base, first = ends[end - 1], end
             if first < len(values):
                 yield self._open.pop(topic).encoded(topic)
+
+    def _headers(self, rows: pa.RecordBatch) -> list[_Headers]:
+        named = "headers" in rows.schema.names
+        found = rows.column("headers").to_pylist() if named else [None] * rows.num_rows
+        given: list[_Headers] = [None if one is None else dict(one) for one in found]
+        if not self._content_type:
+            return given
+        return [
+            one
+            if one is not None and any(name.lower() == CONTENT_TYPE for name in one)
+            else {**(one or {}), CONTENT_TYPE: self._content_type}
+            for one in given
+        ]
+
+
+def _event_times_ns(rows: pa.RecordBatch) -> list[int | None]:
+    """Return the event times: column `event_time_ns`, or `event_time`, which has microseconds."""
+    names = rows.schema.names
+    if "event_time_ns" in names:
+        times: list[int | None] = rows.column("event_time_ns").to_pylist()
+        return times
+    if "event_time" not in names:
+        return [None] * rows.num_rows
+    micros = rows.column("event_time").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+    return [None if one is None else one * 1000 for one in micros.to_pylist()]
 
 
 def _bytes(rows: pa.RecordBatch, name: str) -> list[bytes]:
@@ -96,10 +128,3 @@ def _bytes(rows: pa.RecordBatch, name: str) -> list[bytes]:
     column = rows.column(name)
     values: list[bytes] = column.cast(pa.binary()).to_pylist()
     return values
-
-
-def _headers(rows: pa.RecordBatch) -> list[_Headers]:
-    if "headers" not in rows.schema.names:
-        return [None] * rows.num_rows
-    found = rows.column("headers").to_pylist()
-    return [None if one is None else dict(one) for one in found]

@@ -36,7 +36,7 @@ class TopicExtent(Struct, frozen=True):
 
 Extents = Mapping[str, TopicExtent]  # by topic
 FindTime = Callable[[str, TopicExtent, int], int]  # offset of the first message at a time or later
-Warn = Callable[[str], None]
+OnLoss = Callable[[DataLossError], None]  # hears of losses that the options allow
 
 
 class MessageRange(Struct, frozen=True):
@@ -78,7 +78,7 @@ def unknown(options: SourceOptions, extents: Extents) -> list[str]:
 
 
 def starting_offsets(
-    options: SourceOptions, extents: Extents, find_time: FindTime, warn: Warn
+    options: SourceOptions, extents: Extents, find_time: FindTime, on_loss: OnLoss
 ) -> dict[str, TopicOffset]:
     """Where a query begins that has no checkpoint, in the topics that are there now.
 
@@ -94,7 +94,7 @@ def starting_offsets(
                 f"startingOffsets: topic {topic!r} ends at offset {extent.end}, {offset} is above"
             )
         place = TopicOffset(extent.log, offset)
-        begun[topic] = _still_there(topic, place, extent, options, warn)
+        begun[topic] = _still_there(topic, place, extent, options, on_loss)
     return begun
 
 
@@ -123,7 +123,7 @@ def _position(positions: Positions, topic: str, extent: TopicExtent, find_time: 
 
 
 def resumed_offsets(
-    start: Offsets, extents: Extents, options: SourceOptions, warn: Warn
+    start: Offsets, extents: Extents, options: SourceOptions, on_loss: OnLoss
 ) -> dict[str, TopicOffset]:
     """Where reading continues: the checkpoint, compared with what the proxy has.
 
@@ -139,9 +139,9 @@ def resumed_offsets(
         if options.wants(topic):
             extent = extents.get(topic)
             resumed[topic] = (
-                _gone(topic, place, options, warn)
+                _gone(topic, place, options, on_loss)
                 if extent is None
-                else _still_there(topic, place, extent, options, warn)
+                else _still_there(topic, place, extent, options, on_loss)
             )
     for topic, extent in extents.items():
         if topic not in resumed:
@@ -149,14 +149,14 @@ def resumed_offsets(
     return resumed
 
 
-def _gone(topic: str, place: TopicOffset, options: SourceOptions, warn: Warn) -> TopicOffset:
+def _gone(topic: str, place: TopicOffset, options: SourceOptions, on_loss: OnLoss) -> TopicOffset:
     why = "the proxy no longer has this topic: it was replaced"
-    _lose(topic, place.offset, place.offset, why, options, warn)
+    _lose(topic, place.offset, place.offset, why, options, on_loss)
     return place
 
 
 def _still_there(
-    topic: str, place: TopicOffset, extent: TopicExtent, options: SourceOptions, warn: Warn
+    topic: str, place: TopicOffset, extent: TopicExtent, options: SourceOptions, on_loss: OnLoss
 ) -> TopicOffset:
     """The place, if it is one of this log; else an error, or the first place that is."""
     there = (
@@ -164,24 +164,26 @@ def _still_there(
     )
     if place.log != extent.log:
         why = f"its log was {place.log} and is now {extent.log} with {there}: another topic"
-        _lose(topic, place.offset, place.offset, why, options, warn)
+        _lose(topic, place.offset, place.offset, why, options, on_loss)
         return TopicOffset(extent.log, extent.start, first=extent.start)
     if place.offset > extent.end:
         why = f"the log has {there}: the proxy was set back to an older copy"
-        _lose(topic, extent.end, place.offset, why, options, warn)
+        _lose(topic, extent.end, place.offset, why, options, on_loss)
         return TopicOffset(extent.log, extent.end, first=extent.end)
     if place.offset < extent.start:
         why = f"the first that is left is {extent.start}"
-        _lose(topic, place.offset, extent.start, why, options, warn)
+        _lose(topic, place.offset, extent.start, why, options, on_loss)
         return TopicOffset(extent.log, extent.start, first=extent.start)
     return place
 
 
-def _lose(topic: str, first: int, end: int, why: str, options: SourceOptions, warn: Warn) -> None:
+def _lose(
+    topic: str, first: int, end: int, why: str, options: SourceOptions, on_loss: OnLoss
+) -> None:
     loss = DataLossError(topic=topic, first=first, end=end, why=why)
     if options.fail_on_data_loss:
         raise loss
-    warn(f"topic {topic!r}: offsets {first} to {end} (exclusive) are left out: {why}")
+    on_loss(loss)
 
 
 # Admission.

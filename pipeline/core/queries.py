@@ -166,8 +166,8 @@ def view_columns(fields: str = "") -> list[str]:
 def message_columns(columns: Sequence[tuple[str, str]]) -> list[str]:
     """What the sink is given of a result, as expressions over its columns.
 
-    A column `value` is the payload. Without one the columns are a JSON object, apart from `key` and
-    `headers`; NULL is null there, so that every message has every field.
+    A column `value` is the payload. Without one the columns are a JSON object, apart from `key`,
+    `headers` and `event_time`; NULL is null there, so that every message has every field.
 
     Args:
         columns: names and types, as Spark writes them.
@@ -179,7 +179,7 @@ def message_columns(columns: Sequence[tuple[str, str]]) -> list[str]:
     if len(kinds) < len(columns):
         twice = next(one for one in kinds if [name for name, _ in columns].count(one) > 1)
         raise UsageError(f"the query gives two columns {twice!r}: name them apart, with AS")
-    rest = [name for name in kinds if name not in ("key", "value", "headers")]
+    rest = [name for name in kinds if name not in ("key", "value", "headers", "event_time")]
     if "value" in kinds:
         if rest:
             raise UsageError(
@@ -199,10 +199,17 @@ def message_columns(columns: Sequence[tuple[str, str]]) -> list[str]:
         )
     if kinds.get("headers", "map<string,string>") != "map<string,string>":
         raise UsageError(f"column 'headers' is {kinds['headers']}, and not map<string,string>")
+    if kinds.get("event_time", "timestamp") != "timestamp":
+        raise UsageError(
+            f"column 'event_time' is {kinds['event_time']}, and becomes the event time of the "
+            "message: make it a timestamp, or give it another name"
+        )
     payload = "value" if "value" in kinds else _json_object(rest)
     made = [f"{payload} AS value", f"{_headers(kinds)} AS headers"]
     if "key" in kinds:
         made.append(f"{'key' if kinds['key'] == 'binary' else 'string(key)'} AS key")
+    if "event_time" in kinds:
+        made.append("event_time")
     return made
 
 

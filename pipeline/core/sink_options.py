@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -25,6 +25,10 @@ class SinkWords(ProxyWords, kw_only=True, rename="camel"):
     )
     topic: Annotated[
         str | UnsetType, Meta(description="where all rows go; without it the column topic says so")
+    ] = UNSET
+    codec: Annotated[
+        Literal["json", "text"] | UnsetType,
+        Meta(description="what the values are; sets the header content-type where a row has none"),
     ] = UNSET
     sink_id: Annotated[
         str | UnsetType, Meta(description="begin of the publisher's id; the query's own id follows")
@@ -63,7 +67,19 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {  # with the types that a query
     "key": ("binary", "string"),
     "value": ("binary", "string"),
     "headers": ("map<string,string>",),
+    "event_time": ("timestamp",),
+    "event_time_ns": ("bigint",),
 }
+# Of a frame of the source. The proxy gives each message new ones.
+IGNORED: Final[Mapping[str, str]] = {
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestamp_ns": "bigint",
+    "publisher": "string",
+    "sequence": "bigint",
+    "qos": "tinyint",
+}
+CONTENT_TYPES: Final = {"json": "application/json", "text": "text/plain; charset=utf-8"}
 
 
 class SinkOptions(Struct, frozen=True, kw_only=True):
@@ -71,6 +87,7 @@ class SinkOptions(Struct, frozen=True, kw_only=True):
 
     endpoint: str
     topic: str = ""  # "": the column says so
+    content_type: str = ""  # of rows whose headers name none
     sink_id: str = "spark"
     app_id: str = ""  # "": a name of its own for each write
     version: int = 0
@@ -134,6 +151,7 @@ def parse_sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOpti
     return SinkOptions(
         endpoint=words.endpoint,
         topic=names.exact(topic) if topic else "",
+        content_type=CONTENT_TYPES.get(or_else(words.codec, ""), ""),
         sink_id=sink_id,
         app_id=app_id,
         version=version,
@@ -152,6 +170,8 @@ def check_columns(columns: Mapping[str, str], options: SinkOptions) -> None:
         UsageError: a column is missing, or is unknown, or has another type.
     """
     for name, kind in columns.items():
+        if IGNORED.get(name) == kind:
+            continue
         if kind not in COLUMNS.get(name, ()):
             known = ", ".join(f"{one} ({' or '.join(kinds)})" for one, kinds in COLUMNS.items())
             raise UsageError(
@@ -159,6 +179,11 @@ def check_columns(columns: Mapping[str, str], options: SinkOptions) -> None:
             )
     if "value" not in columns:
         raise UsageError("there is no column 'value'; it becomes the payload")
+    if not options.topic and IGNORED.keys() & columns.keys():
+        raise UsageError(
+            "these rows come from topics, and without the option 'topic' each would be put on the "
+            "topic that it comes from: give the option 'topic'"
+        )
     if not options.topic and "topic" not in columns:
         raise UsageError(
             "where to? Give the option 'topic', or a column 'topic' (CREATE TABLE forgets options: "

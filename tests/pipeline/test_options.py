@@ -41,7 +41,6 @@ class TestOptions:
             ("kafka.group.id", "'subscriber' is an id"),
             ("kafka.max.poll.records", "a setting of Kafka's client, and there is none here"),
             ("assign", "name topics by 'subscribe'"),
-            ("minOffsetsPerTrigger", "is unknown here; a batch has what came since the last one"),
             ("fetchOffset.retryIntervalMs", "'timeoutMs' is the patience of a request"),
         ],
     )
@@ -108,6 +107,8 @@ class TestOptions:
             ("startingOffsets", '{"a": true}'),
             ("endingOffsets", "[1]"),
             ("startingTimestamp", "yesterday"),
+            ("startingTimestamp", "1795249800"),  # seconds
+            ("maxTriggerDelay", "soon"),
             ("table", "message"),
             ("timeoutMs", "0"),
             ("subscribePattern", "("),

@@ -17,6 +17,7 @@ from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.settings import PUBLISHER_ENDPOINT
 from reliable_pubsub.common.core.transaction_messages import Part
 from reliable_pubsub.common.core.wire import decode_batch
+from reliable_pubsub.pipeline.core.columns import COLUMNS
 from reliable_pubsub.pipeline.core.outgoing import BATCH_BYTES, OutgoingRows
 from reliable_pubsub.pipeline.core.sink_options import (
     SINK_OPTIONS,
@@ -39,6 +40,42 @@ def parsed(*, streaming: bool = False, **given: str) -> SinkOptions:
 def batches_of(outgoing: OutgoingRows, *many: pa.RecordBatch) -> list[tuple[str, Batch]]:
     encoded = [one for rows in many for one in outgoing.add(rows)] + list(outgoing.rest())
     return [(one.topic, decode_batch(one.body, one.count)) for one in encoded]
+
+
+class TestEventTimes:
+    def test_are_those_of_a_column_to_the_nanosecond_or_the_microsecond(self) -> None:
+        exact = pa.record_batch({"value": [b"1", b"2"], "event_time_ns": [1_234_567, None]})
+        micros = pa.record_batch(
+            {"value": [b"1"], "event_time": pa.array([1234], pa.timestamp("us", "UTC"))}
+        )
+
+        assert batches_of(OutgoingRows("t"), exact) == [
+            ("t", Batch([b"1", b"2"], None, None, [1_234_567, None]))
+        ]
+        assert batches_of(OutgoingRows("t"), micros) == [
+            ("t", Batch([b"1"], None, None, [1_234_000]))
+        ]
+
+
+def test_a_codec_sets_the_content_type_where_a_row_has_none() -> None:
+    headers = pa.array(
+        [None, [("a", "b")], [("Content-Type", "x/y")]], pa.map_(pa.string(), pa.string())
+    )
+    rows = pa.record_batch({"value": [b"1", b"2", b"3"], "headers": headers})
+
+    ((_, batch),) = batches_of(OutgoingRows("t", parsed(codec="json").content_type), rows)
+
+    assert batch.headers == [
+        {"content-type": "application/json"},
+        {"a": "b", "content-type": "application/json"},
+        {"Content-Type": "x/y"},
+    ]
+
+
+def test_the_columns_of_a_source_are_taken_as_they_are_if_the_topic_is_named() -> None:
+    check_columns(COLUMNS, parsed())
+    with pytest.raises(UsageError, match="would be put on the topic that it comes from"):
+        check_columns(COLUMNS, parse_sink_options({}, streaming=True))
 
 
 class TestOptions:
@@ -104,7 +141,7 @@ class TestColumns:
         [
             ({"key": "binary"}, "no column 'value'"),
             ({"value": "bigint"}, "'value' bigint is not one of this sink"),
-            ({"value": "binary", "offset": "bigint"}, "'offset' bigint.*select these"),
+            ({"value": "binary", "offset": "string"}, "'offset' string.*select these"),
         ],
     )
     def test_that_no_message_has_are_refused(self, columns: dict[str, str], text: str) -> None:

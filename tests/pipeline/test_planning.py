@@ -42,8 +42,8 @@ def no_time(topic: str, extent: TopicExtent, time_ns: int) -> int:
     raise AssertionError("no time was asked for")
 
 
-def silent(text: str) -> None:
-    raise AssertionError(text)
+def silent(loss: DataLossError) -> None:
+    raise AssertionError(loss)
 
 
 def starts(
@@ -143,15 +143,15 @@ class TestAQueryThatGoesOn:
     def test_stops_where_messages_are_gone_or_continues_if_it_may(
         self, extents: dict[str, TopicExtent], why: str, continues_at: TopicOffset
     ) -> None:
-        warnings: list[str] = []
+        losses: list[DataLossError] = []
 
         with pytest.raises(DataLossError, match=why) as error:
             resumed_offsets({"a": at(5)}, extents, OPTIONS, silent)
-        resumed = resumed_offsets({"a": at(5)}, extents, TOLERANT, warnings.append)
+        resumed = resumed_offsets({"a": at(5)}, extents, TOLERANT, losses.append)
 
         assert error.value.code == "DATA_LOSS"
         assert resumed == {"a": continues_at}
-        assert why in warnings[0]
+        assert why in losses[0].skipped
 
 
 class TestAdmission:

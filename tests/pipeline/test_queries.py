@@ -81,6 +81,13 @@ class TestARow:
             "key AS key",
         ]
 
+    def test_has_the_event_time_of_a_column_of_that_name(self) -> None:
+        columns = [("value", "string"), ("event_time", "timestamp")]
+
+        assert message_columns(columns)[-1] == "event_time"
+        with pytest.raises(UsageError, match="make it a timestamp"):
+            message_columns([("value", "string"), ("event_time", "bigint")])
+
     def test_without_one_is_a_json_object_and_says_so_in_a_header(self) -> None:
         payload, headers, key = message_columns(
             [("word", "string"), ("n", "bigint"), ("key", "int"), ("headers", "map<string,string>")]

@@ -62,7 +62,7 @@ class Job:
             ),
             clock=self.clock,
         )
-        self.stream = QueryStream(self.options, self.topics)
+        self.stream = QueryStream(self.options, self.topics, self.clock)
 
     def transport(self) -> FakeTransport:
         return FakeTransport(self.link, self.clock)
@@ -182,10 +182,10 @@ class TestAStream:
     def test_begins_and_ends_by_the_time_at_which_the_proxy_took_messages(self) -> None:
         proxy = a_broker()
         for second in range(6):
-            proxy.now_ns = (100 + second) * 1_000_000_000
+            proxy.now_ns = (1_700_000_000 + second) * 1_000_000_000
             put(proxy, 2)
-        job = Job(Link(proxy), startingTimestamp="101500", endingTimestamp="104000")
-        later = Job(Link(proxy), startingTimestamp="105001")
+        job = Job(Link(proxy), startingTimestamp="1700000001500", endingTimestamp="1700000004000")
+        later = Job(Link(proxy), startingTimestamp="1700000005001")
         start = job.stream.initial()
 
         assert job.values(start, job.latest(start)) == messages(5, 8)
@@ -280,7 +280,8 @@ class TestMessagesThatAreGone:
         end = job.latest(start)
 
         assert job.values(start, end) == messages(7, 12)
-        assert "offsets 0 to 6 (exclusive) are left out" in caplog.text
+        assert "skipped offsets 0 to 5" in caplog.text
+        assert job.stream.ends()["skipped"] == {"t": 6}
         assert job.latest(end) == end
 
     def test_stop_a_task_that_finds_them_gone(self) -> None:
@@ -469,3 +470,52 @@ class TestATask:
 @pytest.fixture(autouse=True)
 def warnings_are_seen(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "reliable_pubsub.pipeline")
+
+
+class TestAMissingTopic:
+    def test_is_reported_and_fails_a_stream_that_has_waited_too_long(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        link = Link(a_log(3))
+        named = {"subscribe": "t,tt", "missingTopicTimeout": "90s"}
+        options = parse_options(named)
+        job = Job(link)
+        stream = QueryStream(
+            options,
+            ProxyTopics(
+                options,
+                status=StatusClient("", PATIENT, _world=a_world(job.transport(), job.clock)),
+                reader=job.reader(),
+                clock=job.clock,
+            ),
+            job.clock,
+        )
+
+        start = stream.initial()
+        end = stream.latest(start, MANY)
+
+        assert "there is no topic 'tt' yet" in caplog.text
+        assert stream.ends()["waiting_for"] == ["tt"]
+        job.clock.time_s += 91
+        with pytest.raises(UsageError, match=r"no topic 'tt'.*did you mean 't'.*waited 91 s"):
+            stream.latest(end, MANY)
+
+    def test_may_be_waited_for_without_a_limit(self) -> None:
+        assert parse_options({"subscribe": "t"}).missing_topic_s == 60
+        waiting = parse_options({"subscribe": "t", "failOnMissingTopic": "false"})
+        assert waiting.missing_topic_s == float("inf")
+
+
+def test_a_batch_waits_for_enough_messages_but_not_forever() -> None:
+    proxy = a_log(3)
+    job = Job(Link(proxy), minOffsetsPerTrigger="5", maxTriggerDelay="1m")
+    start = job.stream.initial()
+
+    assert job.latest(start) == start
+    put(proxy, 2)
+    full = job.latest(start)
+    assert job.values(start, full) == messages(1, 5)
+    put(proxy, 1)
+    assert job.latest(full) == full
+    job.clock.time_s += 60
+    assert job.values(full, job.latest(full)) == messages(6, 6)
