@@ -345,7 +345,7 @@ class Server:
             self.engine.govern(authentication.authority)
             push.cut(changed)
         authentication.end_excess(now_s)
-        push.expire(now_s)
+        push.expire(self.engine.attention.at(now_s))
         self.engine.tick(now_s=now_s, now_ns=now_ns)
         self._carry_out()
         if self._stopped:  # answers that waited may have been replaced by BUSY

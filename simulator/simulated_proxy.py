@@ -14,6 +14,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.answers import Full, Lost, Malformed, MessageBatches
+from reliable_pubsub.common.core.attention import Attention
 from reliable_pubsub.common.core.dead_letter import DEAD_SUFFIX
 from reliable_pubsub.common.core.limits import TOPICS_MAX
 from reliable_pubsub.common.core.message_base import Role
@@ -48,6 +49,7 @@ TOPICS: Final = ("a", "b")
 TICK_S: Final = 0.02  # the real one is five times as long, as are the clients' timeouts
 TURN_S: Final = 0.0005  # requests that come within it share a turn of the loop
 STORAGE_RETRY_S: Final = 0.05
+RETURN_S_MAX: Final = 0.1  # after a pause of the proxy, clients ask again within this
 FORGETFUL: Final = Memory(idle_sessions_max=1, ended_clean_max=0, unnumbered_max=0)
 
 
@@ -151,6 +153,7 @@ class SimulatedProxy:
     """A proxy process that is started, killed and started again. Implements `network.Door`."""
 
     engine_class: type[Engine] = Engine  # planted faults put another one here
+    attention_class: type[Attention] = Attention
     pushes: PushNetwork  # the pushes
     offers: OfferNetwork  # what comes at QoS 0
     dead_topics_max: int = TOPICS_MAX  # topics beside which none is made for dead letters
@@ -338,6 +341,7 @@ class SimulatedProxy:
             timing=EngineTiming(lazy_s=TICK_S, disk_patience_s=DISK_PATIENCE_S),
             pushes=pushes,
             ingress_endpoint="sim://ingress",
+            attention=self.attention_class(TICK_S, RETURN_S_MAX),
         )
         return engine
 
@@ -452,7 +456,7 @@ class SimulatedProxy:
         assert self.engine is not None
         assert self._fan_out is not None
         now_s = self.world.now_s
-        self._fan_out.expire(now_s)
+        self._fan_out.expire(self.engine.attention.at(now_s))
         self.engine.tick(now_s=now_s, now_ns=self.world.wall_ns())
         self._carry_out()
         self._debts.judge(now_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from msgspec import UNSET, UnsetType
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.core.actions import AdminRequest, AnyAction
 from reliable_pubsub.common.core.answers import AnyReply, MessageBatches, SubAck
+from reliable_pubsub.common.core.attention import Attention
 from reliable_pubsub.common.core.batch import Batch, crc32, whole_batches
 from reliable_pubsub.common.core.client_state import MARKS_MAX, ClientState
 from reliable_pubsub.common.core.errors import StorageFailedError
@@ -380,10 +382,13 @@ class MemoryProxy:
         settings: BrokerSettings = BrokerSettings(),  # noqa: B008  (frozen)
         boot: str = "boot-1",
         log: MemoryLog | None = None,
+        attention: Attention | None = None,
     ) -> None:
         self.settings = settings
         self.log = log or MemoryLog()
-        self.engine = Engine(stored, a_setup(self.log, boot=boot, settings=settings))
+        setup = a_setup(self.log, boot=boot, settings=settings)
+        # Its clock jumps where nothing happens, and that is no pause of it.
+        self.engine = Engine(stored, setup, attention=attention or Attention(tick_s=inf))
         self.now_ns = NOW_NS
         self.now_s = 0.0  # monotonic clock, as of the last tick
         self.uncommitted: list[Record] = []

@@ -335,8 +335,9 @@ def _not_sub(
 # Time.
 
 
-def begin_leases(state: State, now_s: float) -> None:
+def begin_leases(state: State) -> None:
     """Begin the leases and delays that were read from the store."""
+    now_s = state.leases.now_s
     for log in state.topics.values():
         for name, group in log.groups.items():
             group.runs = begun(group.runs, now_s)
