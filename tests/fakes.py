@@ -751,8 +751,11 @@ class Link:
     """The way to a proxy of the tests. Loses, by a script, requests (`>`) and answers (`<`).
 
     `Link(proxy, "..<")` passes two exchanges and loses the third answer; after the script
-    nothing is lost. What the proxy answers is kept in `answers`.
+    nothing is lost. What the proxy answers is kept in `answers`. Between proxy and answer, `~` lets
+    `meanwhile` happen, and `!` is a Ctrl-C.
     """
+
+    meanwhile: Callable[[], object]
 
     def __init__(self, proxy: MemoryProxy, script: str = "") -> None:
         self.proxy = proxy
@@ -769,6 +772,10 @@ class Link:
             return None
         answer = self.proxy.frames(frames)
         self.answers.append(decode_reply(answer)[0])
+        if step == "~":
+            self.meanwhile()
+        if step == "!":
+            raise KeyboardInterrupt
         return None if step == "<" else answer
 
 
