@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Generic, NoReturn, Protocol, Self, TypeVar
 
 from msgspec.structs import replace
 
 from .asking import Asker
 from .core.client_state import ClientState, MemoryState
-from .core.errors import InDoubtError, UsageError
+from .core.errors import InDoubtError, PubSubError, UsageError
 from .core.message_base import Role
 from .core.recorder import Recorder
 from .gate import Gate, closing
@@ -81,6 +81,23 @@ class Opened(Generic[E]):
                 raise
         else:
             free(None)
+
+    @contextmanager
+    def last_words(
+        self, free: Callable[[BaseException | None], None], error: BaseException | None
+    ) -> Iterator[None]:
+        """Free the client after the block, in which it tells the proxy once that it ends.
+
+        Args:
+            free: called with `error`.
+            error: that the program ends with. It is not replaced by one of the block.
+        """
+        self.asker.retry = replace(self.asker.retry, retries_max=0)
+        try:
+            with suppress(PubSubError):
+                yield
+        finally:
+            free(error)
 
     def _begin(self) -> None:
         self.recorder.begin(self.role, remembers=self.remembers)

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from reliable_pubsub.common.core.answers import Denied, Malformed
+from reliable_pubsub.common.core.attention import Attention
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.keys import ServerKeys, keys_of_endpoint
 from reliable_pubsub.common.core.limits import STATUS_ROWS_MAX
@@ -132,6 +133,7 @@ class Relay:
         self._stopping = False
         self._received = self._malformed = 0
         self._tick_at_s = self._join_at_s = 0.0
+        self._attention = Attention()
 
     def _bind(self) -> None:
         listener = listening(
@@ -222,7 +224,7 @@ class Relay:
             self._take_answers(now_s)
         if now_s >= self._tick_at_s:
             self._tick_at_s = now_s + TICK_S
-            self.fan_out.forget(self._links.expire(now_s))
+            self.fan_out.forget(self._links.expire(self._attention.at(now_s)))
             self.fan_out.forget_ended()
             if changed := self._authentication.look(now_s):
                 self._links.revoke(changed)
@@ -324,7 +326,8 @@ class Relay:
             return denied(denial, request, boot=self._boot)
         if isinstance(request, InterestRequest):
             may_get_all = authority.gets_everything(key)
-            return self._links.take(request, now_s, key=key, may_get_all=may_get_all)
+            heard_s = self._attention.at(now_s)
+            return self._links.take(request, heard_s, key=key, may_get_all=may_get_all)
         return self._report(request)
 
     def _unread(self, text: str) -> Malformed:

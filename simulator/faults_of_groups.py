@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from reliable_pubsub.common.core.group_messages import Outcome
 from reliable_pubsub.proxy.core.group_state import (
     GroupRun,
+    RunState,
     begun,
     held,
     may_settle,
@@ -18,6 +19,8 @@ from reliable_pubsub.proxy.core.group_state import (
 )
 from reliable_pubsub.proxy.core.groups import take
 from reliable_pubsub.proxy.core.records import GroupChanged, GroupLetter
+from reliable_pubsub.subscriber.client import Subscriber
+from reliable_pubsub.subscriber.core.membership import Membership
 
 from .faulty_parts import before_durable
 from .simulated_store import SimulatedStore
@@ -30,7 +33,7 @@ class ForgetsHolders(SimulatedStore):
     def _write_of_group(self, record: GroupLetter | GroupChanged) -> None:
         if isinstance(record, GroupChanged):
             runs = tuple(
-                GroupRun(run.first, run.end, "free", run.delivery) if run.how == "held" else run
+                GroupRun(run.first, run.end, "free", run.delivered) if run.is_held else run
                 for run in record.runs
             )
             record = replace(record, runs=runs)
@@ -59,9 +62,34 @@ def passes_what_is_held(runs: Sequence[GroupRun], cursor: int) -> tuple[int, tup
     return runs[ended[-1]].end, tuple(runs[ended[-1] + 1 :])
 
 
-def short_leases(run: GroupRun, *more: Any, now_s: float, lease_ms: int) -> GroupRun:
+def short_leases(
+    run: GroupRun, *more: Any, now_s: float, lease_ms: int, how: RunState = "held"
+) -> GroupRun:
     """The proxy gives a message to another while its member still counts on its lease."""
-    return held(run, *more, now_s=now_s, lease_ms=lease_ms // 3)
+    return held(run, *more, now_s=now_s, lease_ms=lease_ms // 3, how=how)
+
+
+def counts_what_it_grants(
+    run: GroupRun, *more: Any, how: RunState = "held", **time: Any
+) -> GroupRun:
+    """A grant is a delivery, whether it came or not."""
+    return held(run, *more, **time)
+
+
+class TrustsGrants(Membership):
+    """Hands messages over that it has not confirmed."""
+
+    def taken(self, *reply: Any) -> None:
+        super().taken(*reply)
+        self.is_unconfirmed = False
+
+
+class MemberThatTrustsGrants(Subscriber):
+    """A member whose death by a message does not count."""
+
+    def __init__(self, client: str, **more: Any) -> None:
+        super().__init__(client, **more)
+        self._engine.groups.new_membership = TrustsGrants
 
 
 FAULTS_OF_GROUPS: Final[Mapping[str, Variant]] = {
@@ -69,8 +97,10 @@ FAULTS_OF_GROUPS: Final[Mapping[str, Variant]] = {
     "group: leases end with the proxy": Variant(rules={begun: leases_end_with_the_proxy}),
     "group: granted before durable": Variant(rules=before_durable(take)),
     # Also where another member holds the message.
-    "group: a late end counts": Variant(rules={may_settle: lambda run, *_: run.how == "held"}),
+    "group: a late end counts": Variant(rules={may_settle: lambda run, *_: run.is_held}),
     "group: given back is gone": Variant(rules={settled: given_back_has_ended}),
     "group: passes what is held": Variant(rules={without_ended: passes_what_is_held}),
     "group: leases too short": Variant(rules={held: short_leases}),
+    "group: unseen grants count": Variant(rules={held: counts_what_it_grants}),
+    "group: handed over unconfirmed": Variant(subscriber=MemberThatTrustsGrants),
 }

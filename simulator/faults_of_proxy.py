@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from reliable_pubsub.common.core.attention import Attention
 from reliable_pubsub.common.core.message_base import Reply
 from reliable_pubsub.proxy.core.engine import Engine
 from reliable_pubsub.proxy.core.outputs import Answer
@@ -132,6 +133,19 @@ def _with_subscriptions(**fields: Any) -> type[SimulatedStore]:
     )
 
 
+class NeverPaused(Attention):
+    """The time of a pause counts."""
+
+    def at(self, now_s: float) -> float:
+        return now_s
+
+
+class MistakesItsPause(SimulatedProxy):
+    """A proxy that stood still takes that for the silence of its clients."""
+
+    attention_class = NeverPaused
+
+
 FAULTS_OF_THE_PROXY: Final[Mapping[str, Variant]] = {
     # What leaves the proxy, and when.
     "ack before durable": Variant(engine=AckBeforeDurable),
@@ -140,6 +154,7 @@ FAULTS_OF_THE_PROXY: Final[Mapping[str, Variant]] = {
     "hanging disk: acknowledged": Variant(engine=AcknowledgesWhatTheDiskHasNot),
     "answers outlive the process": Variant(proxy=AnswersAfterItsDeath),
     "failed commit is retried": Variant(proxy=RetriesFailedCommit),
+    "pause taken for silence": Variant(proxy=MistakesItsPause),
     # What outlives it.
     "torn commit": Variant(store=TornCommit),
     "numbering not stored": Variant(

@@ -14,6 +14,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.answers import Full, Lost, Malformed, MessageBatches
+from reliable_pubsub.common.core.attention import Attention
 from reliable_pubsub.common.core.dead_letter import DEAD_SUFFIX
 from reliable_pubsub.common.core.limits import TOPICS_MAX
 from reliable_pubsub.common.core.message_base import Role
@@ -48,6 +49,7 @@ TOPICS: Final = ("a", "b")
 TICK_S: Final = 0.02  # the real one is five times as long, as are the clients' timeouts
 TURN_S: Final = 0.0005  # requests that come within it share a turn of the loop
 STORAGE_RETRY_S: Final = 0.05
+RETURN_S_MAX: Final = 0.1  # after a pause of the proxy, clients ask again within this
 FORGETFUL: Final = Memory(idle_sessions_max=1, ended_clean_max=0, unnumbered_max=0)
 
 
@@ -151,6 +153,7 @@ class SimulatedProxy:
     """A proxy process that is started, killed and started again. Implements `network.Door`."""
 
     engine_class: type[Engine] = Engine  # planted faults put another one here
+    attention_class: type[Attention] = Attention
     pushes: PushNetwork  # the pushes
     offers: OfferNetwork  # what comes at QoS 0
     dead_topics_max: int = TOPICS_MAX  # topics beside which none is made for dead letters
@@ -216,6 +219,7 @@ class SimulatedProxy:
         self._turn_is_open = False
         self._offers_wanted = frozenset()
         pushes = Pushes(boot=self._boot, endpoint="inproc://push", lease_s=LEASE_S)
+        self._attention = self.attention_class(TICK_S, RETURN_S_MAX)
         stored = self.store.state() if self.serving is None else self.serving.read()
         self.engine = self._new_engine(pushes, stored)
         self._fan_out = SimulatedFanOut(pushes, self.pushes.send, key=self._keys["subscriber"])
@@ -331,6 +335,7 @@ class SimulatedProxy:
                 memory=FORGETFUL if self._faults.forget else Memory(),
             ),
             authority=AUTHORITY if self._faults.keys else Authority({}),
+            attention=self._attention,
         )
         engine: Engine = engine_class(
             stored,
@@ -452,7 +457,7 @@ class SimulatedProxy:
         assert self.engine is not None
         assert self._fan_out is not None
         now_s = self.world.now_s
-        self._fan_out.expire(now_s)
+        self._fan_out.expire(self._attention.at(now_s))
         self.engine.tick(now_s=now_s, now_ns=self.world.wall_ns())
         self._carry_out()
         self._debts.judge(now_s)

@@ -114,6 +114,16 @@ class Subscriber(AioClient[SubscriberEngine]):
         """Close socket and state without acknowledging the messages in hand: redelivered later."""
         await self._close(None)
 
+    @closing
+    async def _close(self, error: BaseException | None) -> None:
+        """Close without acknowledging the messages in hand; a group has them back immediately."""
+        if self._gate.closed or not self._engine.groups.members:
+            self._free(error)
+            return
+        with self._opened.last_words(self._free, error):
+            self._gate.begin_again()
+            await self._run(self._engine.fail())
+
     @gated
     async def subscribe(
         self,

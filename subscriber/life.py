@@ -48,3 +48,13 @@ class SubscriberLife(BlockingClient[SubscriberEngine]):
     def abandon(self) -> None:
         """Close socket and state without acknowledging the messages in hand: redelivered later."""
         self._close(None)
+
+    @closing
+    def _close(self, error: BaseException | None) -> None:
+        """Close without acknowledging the messages in hand; a group has them back immediately."""
+        if self._gate.closed or not self._engine.groups.members:
+            self._free(error)
+            return
+        with self._opened.last_words(self._free, error):
+            self._gate.begin_again()
+            self._run(self._engine.fail())

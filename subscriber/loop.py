@@ -111,7 +111,10 @@ class MessageLoop:
         return not self.has_left and (steps is None or steps.gi_frame is None)
 
     def drop(self) -> None:
+        messages = self.messages[:]
         self.messages.clear()
+        if self.is_run and isinstance(self._holder, Membership):
+            self._holder.end_run(messages)  # which returns what was not taken
 
     def end(self) -> bool:
         messages = self.messages[:]
@@ -153,6 +156,9 @@ class MessageLoop:
         taken = self.marks[self.slot] - self.first
         if self.is_run:
             self._holder.end_run(messages)
+        if isinstance(self._holder, Membership):
+            is_done = self.handled is not None and self.is_handled
+            self._holder.last_taken = [] if is_done else messages[taken - 1 : taken]
         if self.is_handled:
             return
         holder = self._has_in_hand()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from msgspec import UNSET, UnsetType
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.core.actions import AdminRequest, AnyAction
 from reliable_pubsub.common.core.answers import AnyReply, MessageBatches, SubAck
+from reliable_pubsub.common.core.attention import Attention
 from reliable_pubsub.common.core.batch import Batch, crc32, whole_batches
 from reliable_pubsub.common.core.client_state import MARKS_MAX, ClientState
 from reliable_pubsub.common.core.errors import StorageFailedError
@@ -352,7 +354,9 @@ def a_setup(
     settings: BrokerSettings = BrokerSettings(),  # noqa: B008  (frozen)
 ) -> Setup:
     """The settings of a start of a proxy, besides its stored state."""
-    return Setup(boot=boot, reader=reader or MemoryLog(), settings=settings)
+    # Its clock jumps where nothing happens, and that is no pause of it.
+    attention = Attention(tick_s=inf)
+    return Setup(boot=boot, reader=reader or MemoryLog(), settings=settings, attention=attention)
 
 
 def decide(state: State, request: AnyRequest, body: bytes, *, now_ns: int) -> Decision:
@@ -380,10 +384,12 @@ class MemoryProxy:
         settings: BrokerSettings = BrokerSettings(),  # noqa: B008  (frozen)
         boot: str = "boot-1",
         log: MemoryLog | None = None,
+        attention: Attention | None = None,
     ) -> None:
         self.settings = settings
         self.log = log or MemoryLog()
-        self.engine = Engine(stored, a_setup(self.log, boot=boot, settings=settings))
+        setup = a_setup(self.log, boot=boot, settings=settings)
+        self.engine = Engine(stored, replace(setup, attention=attention or setup.attention))
         self.now_ns = NOW_NS
         self.now_s = 0.0  # monotonic clock, as of the last tick
         self.uncommitted: list[Record] = []
@@ -510,9 +516,10 @@ def a_broker(
     subscribers: Sequence[str] = ("s",),
     settings: BrokerSettings = BrokerSettings(),  # noqa: B008  (frozen)
     log: MemoryLog | None = None,
+    attention: Attention | None = None,
 ) -> MemoryProxy:
     """A proxy that has said hello to its clients, epoch 1 each."""
-    proxy = MemoryProxy(stored, settings=settings, log=log)
+    proxy = MemoryProxy(stored, settings=settings, log=log, attention=attention)
     for client in publishers:
         proxy.ask(a_hello("publisher", client))
     for client in subscribers:
@@ -746,8 +753,11 @@ class Link:
     """The way to a proxy of the tests. Loses, by a script, requests (`>`) and answers (`<`).
 
     `Link(proxy, "..<")` passes two exchanges and loses the third answer; after the script
-    nothing is lost. What the proxy answers is kept in `answers`.
+    nothing is lost. What the proxy answers is kept in `answers`. Between proxy and answer, `~` lets
+    `meanwhile` happen, and `!` is a Ctrl-C.
     """
+
+    meanwhile: Callable[[], object]
 
     def __init__(self, proxy: MemoryProxy, script: str = "") -> None:
         self.proxy = proxy
@@ -764,6 +774,10 @@ class Link:
             return None
         answer = self.proxy.frames(frames)
         self.answers.append(decode_reply(answer)[0])
+        if step == "~":
+            self.meanwhile()
+        if step == "!":
+            raise KeyboardInterrupt
         return None if step == "<" else answer
 
 

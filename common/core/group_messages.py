@@ -30,8 +30,8 @@ How = Literal["ack", "nack", "return", "extend", "reject"]
 
 class Outcome(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The outcome of messages that a member holds. `nack`: another delivery, after `delay_ms`.
-    `return`: the same, not counted, because the program never saw them. `extend`: the lease begins
-    again. `reject`: of one message, which becomes a dead letter.
+    `return`: the same, not counted, because the program never saw them. `extend`: they came, and
+    the lease begins again. `reject`: of one message, which becomes a dead letter.
     """
 
     first: Natural  # offset
@@ -60,7 +60,7 @@ class Take(Request, frozen=True, kw_only=True, tag="TAKE"):
     bytes_max: BytesMax = BODY_BYTES_MAX
     wait_ms: Annotated[int, Meta(ge=0, le=WAIT_MS_MAX)] | UnsetType = UNSET  # as in GET
     received: Natural = 0  # number of the newest TAKE whose messages came; later ones are lost
-    fresh: bool = False  # the sender holds nothing: what it held is given back, as delivered
+    fresh: bool = False  # the sender holds nothing: what it received is given back, as delivered
 
 
 class Settle(Request, frozen=True, kw_only=True, tag="SETTLE"):
@@ -99,6 +99,7 @@ class Taken(Reply, frozen=True, kw_only=True, tag="TAKEN"):
     letters: tuple[int, ...] = ()  # offsets of the dead letters of what was rejected
     lost: tuple[Stretch, ...] = ()  # removed before they were delivered
     lease_ms: int = 0  # how long they are held, counted from the sending of the request
+    unconfirmed: bool | UnsetType = UNSET  # no deliveries until the member has extended them
 
 
 class Settled(Reply, frozen=True, kw_only=True, tag="SETTLED"):

@@ -120,12 +120,12 @@ def due(state: State, *, now_s: float, now_ns: int) -> Sequence[Record]:
         return ()
     state.trim_at_s = now_s + state.settings.trim_interval_s
     if state.leases.since_s is None:
-        begin_leases(state, now_s)
+        begin_leases(state)
     return [
-        *ended_leases(state, now_s),
-        *ended_patterns(state, now_s),
+        *ended_leases(state),
+        *ended_patterns(state),
         *trims_due(state, now_ns),
-        *idle_stages(state, now_ns),
+        *idle_stages(state),
         *forgotten(state),
     ]
 

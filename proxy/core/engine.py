@@ -249,7 +249,9 @@ class Engine:
             self._answer(reply_to, too_many(self.state, request, excess))
         elif not self._is_denied(request, reply_to, key):
             may_all = self.state.authority.gets_everything(key)
-            self._answer(reply_to, self.pushes.answer(request, now_s, key=key, may_get_all=may_all))
+            heard_s = self._setup.attention.at(now_s)
+            reply = self.pushes.answer(request, heard_s, key=key, may_get_all=may_all)
+            self._answer(reply_to, reply)
 
     def _is_denied(
         self, request: AnyRequest | InterestRequest | Node, reply_to: Any, key: str
@@ -270,7 +272,7 @@ class Engine:
         Returns:
             The decision; a GET that waits is decided again.
         """
-        heard(self.state, request, now_s)
+        heard(self.state, request, self._setup.attention.at(now_s))
         if self.waiting.of:
             self.waiting.heard(request, reply_to)
         decision = self._decide(request, body, now_ns)
@@ -439,11 +441,12 @@ class Engine:
             self.waiting.end(now_s)
         if self.held and now_s - self.held[0].since_s > self._timing.disk_patience_s:
             self._put_off()
+        self.state.leases.now_s = self._setup.attention.at(now_s)
         due = self._due(now_s, now_ns)
         if due:
             self._apply(due)
         if self.state.groups_due:
-            for topic in topics_due(self.state, now_s):
+            for topic in topics_due(self.state):
                 self.waiting.has_come(topic)
         if not self._applied:
             self._flush_at_s = math.inf
@@ -471,7 +474,7 @@ class Engine:
         if self.pushes.is_used:
             self.outputs.extend(self.pushes.turn())
         if self.waiting.due:
-            self.state.leases.now_s = max(self.state.leases.now_s, now_s)
+            self.state.leases.now_s = self._setup.attention.at(now_s)
             for get in self.waiting.turn():
                 self._end_wait(get, now_s, now_ns)
 

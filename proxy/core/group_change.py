@@ -22,6 +22,7 @@ from .group_reading import GroupReading
 from .group_state import (
     GroupRun,
     Member,
+    RunState,
     changed,
     cut_run,
     held,
@@ -72,6 +73,7 @@ class Change:
         self._lost = list(group.lost)
         self._told = member.lost
         self.grants: list[Grant] = []
+        self.is_unconfirmed = False  # the grants are no deliveries yet
         self._settled: list[Outcome] = []
         self.reading = GroupReading(state.reader, log, group.keys)
 
@@ -90,7 +92,7 @@ class Change:
         """
 
         def freed(run: GroupRun) -> GroupRun:
-            delivery = run.delivery if counted else run.delivery - 1
+            delivery = run.delivered if counted else run.delivery - 1
             return GroupRun(run.first, run.end, "free", delivery, until_s=self._now_s)
 
         mine = [run for run in self._runs if self._is_mine(run) and which(run)]
@@ -101,7 +103,7 @@ class Change:
             self.is_changed = True
 
     def _is_mine(self, run: GroupRun) -> bool:
-        return run.how == "held" and run.member == self._request.client
+        return run.is_held and run.member == self._request.client
 
     def heard(self, lost: Sequence[Stretch]) -> None:
         """The sender has reported these losses to its program, so no other member has to."""
@@ -153,15 +155,18 @@ class Change:
                     return made
                 self.answer.letters.append(made)
         refused = self.answer.refused
+
+        def refuse(one: Outcome, first: int, end: int) -> None:
+            if first < end and one.how != "return":  # no program has worked on it in vain
+                refused.append(Stretch(first, end - first))
+
         for one in outcomes:
-            below = min(one.first + one.count, self._cursor) - one.first
-            if below > 0:
-                refused.append(Stretch(one.first, below))
+            refuse(one, one.first, min(one.first + one.count, self._cursor))
 
         def change(index: int, run: GroupRun) -> GroupRun:
             one = outcomes[index]
             if not may_settle(run, self._request.client, one.delivery):
-                refused.append(Stretch(run.first, run.end - run.first))
+                refuse(one, run.first, run.end)
                 return run
             self.is_changed = True
             count = run.end - run.first
@@ -171,9 +176,8 @@ class Change:
         parts = [(one.first, one.first + one.count) for one in outcomes]
         frontier = self._frontier
         self._runs = changed(self._runs, parts, change)
-        for first, end in parts:
-            if end > frontier:
-                refused.append(Stretch(max(first, frontier), end - max(first, frontier)))
+        for one, (first, end) in zip(outcomes, parts, strict=True):
+            refuse(one, max(first, frontier), end)
         refused.sort(key=lambda one: one.first)
         return None
 
@@ -193,6 +197,7 @@ class Change:
                 end = self.reading.read(run.first, run.end)
                 if end > run.first:
                     self.grants.append(Grant(run.first, end - run.first, run.delivery))
+                    self.is_unconfirmed |= run.how == "granted"
 
     def grant(self, request: Take) -> None:
         """Give the sender the first messages that may be delivered."""
@@ -204,11 +209,13 @@ class Change:
         self._end(buried)
 
         def hold(_: int, run: GroupRun) -> GroupRun:
-            delivery = run.delivery + 1
+            delivery = run.delivered + 1
             self.grants.append(Grant(run.first, run.end - run.first, delivery))
-            now_s, lease_ms, take = self._now_s, self.lease_ms, request.request
-            return held(run, request.client, delivery, take, now_s=now_s, lease_ms=lease_ms)
+            now_s, lease_ms, by = self._now_s, self.lease_ms, (request.client, delivery)
+            return held(run, *by, request.request, now_s=now_s, lease_ms=lease_ms, how=how)
 
+        how: RunState = "granted" if self._group.terms.max_deliveries else "held"
+        self.is_unconfirmed = how == "granted" and bool(parts)
         if parts:
             self._runs = changed(self._runs, parts, hold)
             self.is_changed = True
@@ -229,7 +236,7 @@ class Change:
             if not run.is_due(self._now_s):
                 continue
             first = self._bury(run, buried)
-            is_alone = self._goes_alone(run.delivery)
+            is_alone = self._goes_alone(run.delivered)
             if is_alone and parts and first < run.end:
                 return parts
             end = self.reading.read(first, min(run.end, first + (1 if is_alone else left)))
@@ -269,7 +276,7 @@ class Change:
             is_new = bool(beyond) and run is beyond[0]
             is_due = is_new or run.is_due(self._now_s)
             first = self._bury(run, buried) if is_due else run.first
-            is_alone = self._goes_alone(run.delivery)
+            is_alone = self._goes_alone(run.delivered)
             for offset in range(first, run.end):
                 if left <= 0 or len(parts) >= GROUP_GRANTS_MAX:
                     self._extend_to(offset if is_new else self._frontier)
@@ -294,7 +301,7 @@ class Change:
     def _goes_alone(self, delivery: int) -> bool:
         """Whether a message with this delivery count is granted alone.
 
-        A grant counts as a delivery of each of its messages, also of those that a loop has ahead.
+        A confirmed grant counts as a delivery of all its messages, even those a loop has ahead.
         Where deliveries are bounded, messages are redelivered one at a time, so that a message
         which kills its members takes no other one with it to the dead letters.
         """
@@ -315,10 +322,10 @@ class Change:
         """
         bound = self._group.terms.max_deliveries
         offset = run.first
-        while bound and run.delivery >= bound and offset < run.end:
+        while bound and run.delivered >= bound and offset < run.end:
             if len(self._letters) >= GROUP_REASONS_MAX:
                 return run.end
-            made = self._letters.add(offset, run.delivery, DELIVERIES_USED_UP, self._now_ns)
+            made = self._letters.add(offset, run.delivered, DELIVERIES_USED_UP, self._now_ns)
             if isinstance(made, Decision):
                 break
             buried.append((offset, offset + 1))

@@ -31,17 +31,34 @@ def is_group(subscriber: str) -> bool:
     return subscriber.startswith(GROUP_PREFIX)
 
 
+RunState = Literal["granted", "held", "free", "ended"]
+
+
 class GroupRun(Struct, frozen=True, gc=False, array_like=True):
-    """Neighbouring messages that are in the same state."""
+    """Neighbouring messages that are in the same state.
+
+    Where deliveries are bounded, a grant is no delivery until its member has confirmed that it came
+    (rule R29): until then the messages are `granted`, and afterwards `held`.
+    """
 
     first: int
     end: int
-    how: Literal["held", "free", "ended"]
-    delivery: int = 0  # held: the number of this one; free: how often they were delivered
+    how: RunState
+    delivery: int = 0  # granted, held: the number of this one; free: how often it was delivered
     member: str = ""  # that holds them
     take: int = 0  # number of the request that was given them
-    ms: int = 0  # held: the lease; free: the delay before the next delivery
-    until_s: float = inf  # monotonic clock of this proxy: when that is over; not stored
+    ms: int = 0  # granted, held: the lease; free: the delay before the next delivery
+    until_s: float = inf  # by the clock of leases: when that is over; not stored
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a member has the messages, or was granted them."""
+        return self.how == "held" or self.how == "granted"
+
+    @property
+    def delivered(self) -> int:
+        """How often the messages were delivered."""
+        return self.delivery - (self.how == "granted")
 
     def is_due(self, now_s: float) -> bool:
         """Whether the messages may be given to a member."""
@@ -97,7 +114,7 @@ def stored_runs(runs: Iterable[GroupRun]) -> tuple[tuple[object, ...], ...]:
 
 def _stored_part(
     run: GroupRun,
-) -> tuple[int, int, Literal["held", "free", "ended"], int, str, int, int]:
+) -> tuple[int, int, RunState, int, str, int, int]:
     return (run.first, run.end, run.how, run.delivery, run.member, run.take, run.ms)
 
 
@@ -118,7 +135,7 @@ def next_due_s(runs: Iterable[GroupRun], after_s: float) -> float | None:
 
 def may_settle(run: GroupRun, member: str, delivery: int) -> bool:
     """Whether a member still holds these messages, by this delivery."""
-    return run.how == "held" and run.member == member and run.delivery == delivery
+    return run.is_held and run.member == member and run.delivery == delivery
 
 
 def settled(outcome: Outcome, run: GroupRun, *, now_s: float, lease_ms: int) -> GroupRun:
@@ -138,11 +155,18 @@ def settled(outcome: Outcome, run: GroupRun, *, now_s: float, lease_ms: int) -> 
 
 
 def held(
-    run: GroupRun, member: str, delivery: int, take: int, *, now_s: float, lease_ms: int
+    run: GroupRun,
+    member: str,
+    delivery: int,
+    take: int,
+    *,
+    now_s: float,
+    lease_ms: int,
+    how: RunState = "held",
 ) -> GroupRun:
-    """A run in the hands of a member, whose lease begins now."""
+    """Return a run in the hands of a member, whose lease begins now."""
     until_s = now_s + lease_ms / 1000
-    return GroupRun(run.first, run.end, "held", delivery, member, take, lease_ms, until_s)
+    return GroupRun(run.first, run.end, how, delivery, member, take, lease_ms, until_s)
 
 
 def cut_run(run: GroupRun, first: int, end: int) -> GroupRun:

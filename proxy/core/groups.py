@@ -186,14 +186,14 @@ def take(state: State, request: Take, _body: bytes, now_ns: int) -> Decision:
         _repeat(change, member)
         change.granted_before(request)
     else:
+        refused = change.settle(request.outcomes)
+        if refused is not None:
+            return refused
+        change.give_back(lambda run: run.take > request.received, counted=False)
         if request.fresh:
             change.give_back(lambda run: True, counted=True)
         else:
             change.heard(member.lost)
-            change.give_back(lambda run: run.take > request.received, counted=False)
-        refused = change.settle(request.outcomes)
-        if refused is not None:
-            return refused
     change.forget_lost()
     if not change.grants:
         change.grant(request)
@@ -206,6 +206,7 @@ def take(state: State, request: Take, _body: bytes, now_ns: int) -> Decision:
         letters=tuple(answer.letters),
         lost=change.tell_lost(),
         lease_ms=change.lease_ms,
+        unconfirmed=change.is_unconfirmed or UNSET,
     )
     records = change.records()
     if records:
@@ -283,15 +284,15 @@ def _refused(state: State, request: Sub, terms: GroupTerms | None) -> Decision |
 
 
 def _is_needed(runs: tuple[GroupRun, ...], member: str) -> bool:
-    return any(run.how == "held" and run.member == member for run in runs)
+    return any(run.is_held and run.member == member for run in runs)
 
 
 def _given_back(runs: tuple[GroupRun, ...], member: str, now_s: float) -> tuple[GroupRun, ...]:
-    """What a member holds is free again: it may have been delivered."""
+    """Free what a member holds; what it has confirmed may have been delivered."""
     return tuple(
         merged(
-            GroupRun(run.first, run.end, "free", run.delivery, until_s=now_s)
-            if run.how == "held" and run.member == member
+            GroupRun(run.first, run.end, "free", run.delivered, until_s=now_s)
+            if run.is_held and run.member == member
             else run
             for run in runs
         )
@@ -335,8 +336,9 @@ def _not_sub(
 # Time.
 
 
-def begin_leases(state: State, now_s: float) -> None:
+def begin_leases(state: State) -> None:
     """Begin the leases and delays that were read from the store."""
+    now_s = state.leases.now_s
     for log in state.topics.values():
         for name, group in log.groups.items():
             group.runs = begun(group.runs, now_s)
@@ -351,8 +353,9 @@ def watch(state: State, log: TopicLog, name: str, now_s: float) -> None:
         state.groups_due.add((log.topic_id, name), due_s)
 
 
-def topics_due(state: State, now_s: float) -> list[str]:
+def topics_due(state: State) -> list[str]:
     """The topics in which messages of a group have become free by time."""
+    now_s = state.leases.now_s
 
     def number(key: tuple[int, str]) -> float | None:
         group = state.topic_by_id[key[0]].groups.get(key[1])

@@ -4,7 +4,7 @@ REQ/REP knows no disconnect, so silence is measured: after one lease a subscript
 which STATUS shows and which has no other effect; after two it expires. A clean one then ends. A
 persistent one no longer keeps messages stored: its subscriber may return, and gets LOST for the
 messages that were removed. A start of the proxy restarts every lease, because no client could reach
-it while it was down.
+it while it was down. For the same reason a pause of the proxy counts for no lease (rule R30).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Leases:
 
     def __init__(self) -> None:
         """Create it before any subscriber is heard."""
-        self.now_s = 0.0  # monotonic clock, as of the last request or tick
+        self.now_s = 0.0  # by which silence is judged (`Attention`), at the last request or tick
         self.since_s: float | None = None  # when this proxy began to listen
         self.heard_s: dict[str, float] = {}
         self.ends: LowerBounds[tuple[int, str]] = LowerBounds()  # by topic id and subscriber
@@ -64,14 +64,14 @@ def longest_wait_s(state: State, client: str) -> float:
     return min((terms.lease_ms / 2000 for terms in mine if terms.lease_ms), default=math.inf)
 
 
-def ended_leases(state: State, now_s: float) -> Sequence[Expired]:
+def ended_leases(state: State) -> Sequence[Expired]:
     """The subscriptions that have been silent for too long by now."""
     leases = state.leases
-    leases.now_s = now_s
     if leases.since_s is None:
-        leases.since_s = now_s
+        leases.since_s = leases.now_s
     ended: list[Expired] = []
-    for topic_id, client in leases.ends.take_below(now_s, lambda key: lease_ends_s(state, key)):
+    until_s = leases.now_s
+    for topic_id, client in leases.ends.take_below(until_s, lambda key: lease_ends_s(state, key)):
         one = state.topic_by_id[topic_id].subscriptions[client]
         silent_ms = int(leases.silent_s(client) * 1000)
         ended.append(
@@ -80,9 +80,10 @@ def ended_leases(state: State, now_s: float) -> Sequence[Expired]:
     return ended
 
 
-def ended_patterns(state: State, now_s: float) -> Sequence[PatternEnded]:
+def ended_patterns(state: State) -> Sequence[PatternEnded]:
     """The clean patterns whose subscriber has been silent for too long by now."""
     leases = state.leases
+    now_s = leases.now_s
     ended: list[PatternEnded] = []
     for client in leases.pattern_ends.take_below(now_s, lambda key: patterns_end_s(state, key)):
         session = state.sessions["subscriber", client]

@@ -261,7 +261,7 @@ class Staged(Struct, frozen=True, gc=False):
     count: int
     crc: int
     first_sequence: int | None
-    staged_ns: int
+    staged_s: float  # by the clock of leases
     body: bytes
     instead_of: tuple[tuple[int, bytes], ...] = ()  # tasks and attempts dropped to make room
 

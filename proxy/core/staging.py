@@ -33,7 +33,7 @@ class LastTransaction:
 class StagedTransaction:
     """One transaction that is not committed."""
 
-    touched_ns: int = 0  # wall clock, of its last STAGE
+    touched_s: float = 0.0  # by the clock of leases, of its last STAGE
     held_bytes: int = 0
     attempts: dict[TaskAttempt, list[Staged]] = field(
         default_factory=dict
@@ -93,9 +93,9 @@ class Staging:
         """What is staged by one client."""
         return self._bytes_of.get(client, 0)
 
-    def idle_since(self, before_ns: int) -> list[tuple[str, int]]:
+    def idle_since(self, before_s: float) -> list[tuple[str, int]]:
         """Client and number of transactions whose last STAGE was before a time."""
-        idle = takewhile(lambda item: item[1].touched_ns < before_ns, self._open.items())
+        idle = takewhile(lambda item: item[1].touched_s < before_s, self._open.items())
         return [key for key, _ in idle]
 
     def add(self, record: Staged) -> None:
@@ -108,7 +108,7 @@ class Staging:
         staged = one.attempts.setdefault((record.task, record.attempt), [])
         assert record.chunk == len(staged), (record.chunk, len(staged))
         staged.append(record)
-        one.touched_ns = record.staged_ns
+        one.touched_s = record.staged_s
         self._hold(record.client, one, held_bytes(record))
 
     def _hold(self, client: str, one: StagedTransaction, more_bytes: int) -> None:

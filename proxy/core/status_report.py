@@ -155,7 +155,7 @@ def _topic(state: State, log: TopicLog, now_ns: int, rows_max: int) -> TopicStat
 def _group(state: State, log: TopicLog, name: str, now_ns: int) -> GroupStatus:
     group, known = log.groups[name], log.subscriptions[subscription_of_group(name)]
     now_s = state.leases.now_s
-    held = [run for run in group.runs if run.how == "held" and not run.is_due(now_s)]
+    held = [run for run in group.runs if run.is_held and not run.is_due(now_s)]
     waiting = [run for run in group.runs if run.how == "free" or run.is_due(now_s)]
     frontier = group.runs[-1].end if group.runs else known.cursor
     return GroupStatus(

@@ -80,7 +80,7 @@ def stage(state: State, request: Stage, body: bytes, now_ns: int) -> Decision:
                 count=request.count,
                 crc=request.crc,
                 first_sequence=request.first_sequence,
-                staged_ns=now_ns,
+                staged_s=state.leases.now_s,
                 body=body,
                 instead_of=room,
             ),
@@ -230,13 +230,10 @@ def abort(state: State, request: Abort, _body: bytes, _now_ns: int) -> Decision:
     return Decision(AbortAck(**echo(state, request), dropped=dropped), records)
 
 
-def idle_stages(state: State, now_ns: int) -> Sequence[Unstaged]:
-    """The transactions that have been idle for too long.
-
-    By the wall clock: if it jumps, a writer may have to stage again, nothing worse.
-    """
-    before_ns = now_ns - STAGED_IDLE_S_MAX * 10**9
-    return [Unstaged(*key) for key in state.staging.idle_since(before_ns)]
+def idle_stages(state: State) -> Sequence[Unstaged]:
+    """Return the transactions that have been idle for too long."""
+    before_s = state.leases.now_s - STAGED_IDLE_S_MAX
+    return [Unstaged(*key) for key in state.staging.idle_since(before_s)]
 
 
 def staging_status(state: State) -> StagingStatus | UnsetType:

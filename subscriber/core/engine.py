@@ -297,6 +297,10 @@ class SubscriberEngine:
             self.keep(message)
             raise
 
+    def fail(self) -> Conversation[None]:
+        """Give the messages of groups back immediately: the program ends by an exception."""
+        yield from self.groups.leave_all(fails=True)
+
     def leave(self, *, tells_ahead: bool) -> Conversation[None]:
         """Settle the messages in hand, send the cursors that the proxy does not know, and leave.
 

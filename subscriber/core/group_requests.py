@@ -129,9 +129,17 @@ class GroupRequests:
             session.refused(reply, member.topic)
 
     def asking(
-        self, member: Membership, make: Callable[[], Take | Settle], call: Call
+        self,
+        member: Membership,
+        make: Callable[[], Take | Settle],
+        call: Call,
+        *,
+        confirms: bool = False,
     ) -> Conversation[AnyReply]:
         """Send the request that has no answer yet, or else a new one; take what it grants.
+
+        Args:
+            confirms: a new one confirms that what is fetched has come.
 
         Raises:
             NotSubscribedError: the group has ended. LogChangedError: the proxy was replaced.
@@ -142,7 +150,7 @@ class GroupRequests:
                 yield from self._join_again(member)
             pending = member.pending
             if pending is None:
-                pending = member.pending = PendingRequest(make(), self._now_s())
+                pending = member.pending = PendingRequest(make(), self._now_s(), confirms)
             request = pending.request
             call.invoke(
                 epoch=session.inbox.epoch,
@@ -155,8 +163,7 @@ class GroupRequests:
             wait_s = wait_ms / 1000 if isinstance(wait_ms, int) else 0.0
             reply, body = yield from session.requester.asking(request, wait_s=wait_s)
             if isinstance(reply, NotSub | Stale | LogChanged) or session.is_forgotten(reply):
-                # Its outcomes are sent in vain; `joined` drops them.
-                member.generation = None
+                member.lose()  # its outcomes were sent in vain; `joined` drops them
                 continue
             if isinstance(reply, Taken | Settled) and reply.boot != member.boot:
                 # The proxy was started again. If it still has what was held here (R14), the same
@@ -166,6 +173,8 @@ class GroupRequests:
             member.pending = None
             if isinstance(reply, Taken):
                 member.taken(reply, body, pending, self._now_s())
+            elif isinstance(reply, Settled) and pending.confirms:
+                reply = member.confirmed(reply, pending)
             return reply
         if isinstance(reply, LogChanged):
             raise LogChangedError(reply.text)
@@ -180,5 +189,6 @@ class GroupRequests:
 
     def _join_again(self, member: Membership) -> Conversation[None]:
         """Be confirmed by the proxy; what was on its way was sent in vain."""
-        member.generation = None
+        if member.generation is not None:
+            member.lose()
         yield from self.join(member, is_new=False)

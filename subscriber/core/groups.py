@@ -10,11 +10,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.conversation import Conversation, Save, Sleep
-from reliable_pubsub.common.core.errors import LeaseLostError, LostError, UsageError
+from reliable_pubsub.common.core.errors import (
+    LeaseLostError,
+    LostError,
+    NotSubscribedError,
+    UsageError,
+)
 from reliable_pubsub.common.core.group_messages import (
     How,
     Outcome,
@@ -128,23 +134,34 @@ class Groups:
         self.members[topic] = member
         return cursor
 
-    def leave(self, topic: str, *, ends_group: bool) -> Conversation[None]:
-        """Settle what is in hand, give the rest back, and leave the group."""
+    def leave(self, topic: str, *, ends_group: bool, fails: bool = False) -> Conversation[None]:
+        """Settle what is in hand, give the rest back, and leave the group.
+
+        Args:
+            fails: what is in hand is given back as well: the program has not processed it.
+        """
         session, member = self._session, self.members[topic]
+        if fails:
+            member.fail()
         member.come_back()
         member.give_back_ahead()
-        if (member.has_noted or member.pending) and member.generation is not None:
-            yield from self._tell(member)
+        if member.has_noted or (member.pending and member.generation is not None):
+            with suppress(NotSubscribedError):  # it is left, or ended, already
+                yield from self._tell(member)
         with session.recorder.call("unsubscribe", topic) as call:
             yield from self._requests.leave(member, call, ends_group=ends_group)
-            del self.members[topic]
+            self.members.pop(topic, None)
             call.ok(epoch=session.inbox.epoch, group=member.asked.group)
 
-    def leave_all(self) -> Conversation[None]:
-        """Leave every group, at the end of the process."""
+    def leave_all(self, *, fails: bool = False) -> Conversation[None]:
+        """Leave every group, at the end of the process.
+
+        Args:
+            fails: as in `leave`.
+        """
         for topic in list(self.members):
             if self._session.connected:
-                yield from self.leave(topic, ends_group=False)
+                yield from self.leave(topic, ends_group=False, fails=fails)
 
     # Messages.
 
@@ -160,14 +177,15 @@ class Groups:
         member.come_back()
         with self._session.recorder.call("take", member.topic) as call:
             deadline_s = self._now_s() + timeout_s
-            empty = 0
+            empty, was_late = 0, False
             refused: list[Stretch] = []
             in_doubt: list[Stretch] = []
             while True:
                 if member.lost:  # one stretch at each call
                     one = member.lost.popleft()
                     raise LostError(topic=member.topic, first=one.first, end=one.first + one.count)
-                member.drop_late(self._now_s())
+                if (yield from self._is_late(member, call)) and not was_late:
+                    empty, was_late = 0, True  # they are taken once more, whatever the time is
                 began_s = self._now_s()
                 if member.has_next or (empty and began_s >= deadline_s):
                     found = member.next(messages_max, began_s)
@@ -254,6 +272,35 @@ class Groups:
         """Messages that a get or a loop acknowledged were no longer held here, or perhaps not."""
         for error in errors_of(member.topic, refused, in_doubt):
             self._session.tell(logging.WARNING, str(error), member.topic)
+
+    def _is_late(self, member: Membership, call: Call) -> Conversation[bool]:
+        """Confirm that the fetched messages came; only then they are handed over (rule R29).
+
+        Returns:
+            Whether their lease has ended; then they are returned.
+        """
+
+        def make() -> Settle:
+            return self._a_settle(member, outcomes_of(member.fetched, "extend"))
+
+        is_late = member.drop_late(self._now_s())
+        while member.is_unconfirmed:
+            reply = yield from self._requests.asking(member, make, call, confirms=True)
+            if not isinstance(reply, Settled | Taken):
+                self._session.refused(reply, member.topic)
+            self._tell_lost(member, reply.refused)  # of a request that had been in doubt
+            is_late = member.drop_late(self._now_s())
+        return is_late
+
+    def _a_settle(self, member: Membership, outcomes: Sequence[Outcome]) -> Settle:
+        assert member.generation is not None
+        return Settle(
+            **self._session.head(),
+            topic=member.topic,
+            group=member.asked.group,
+            generation=member.generation,
+            outcomes=tuple(sorted(outcomes, key=lambda one: one.first)),
+        )
 
     # Single messages.
 
@@ -367,17 +414,8 @@ class Groups:
                 made: list[Settle] = []
 
                 def make(also: Sequence[Outcome] = also, made: list[Settle] = made) -> Settle:
-                    assert member.generation is not None
-                    outcomes = also or member.take_noted()
-                    request = Settle(
-                        **self._session.head(),
-                        topic=member.topic,
-                        group=member.asked.group,
-                        generation=member.generation,
-                        outcomes=tuple(outcomes),
-                    )
-                    made.append(request)
-                    return request
+                    made.append(self._a_settle(member, also or member.take_noted()))
+                    return made[-1]
 
                 answer = yield from self._requests.asking(member, make, call)
                 if not isinstance(answer, Settled | Taken):

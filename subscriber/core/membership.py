@@ -21,7 +21,15 @@ from reliable_pubsub.common.core.errors import (
     MalformedError,
     SettledInDoubtError,
 )
-from reliable_pubsub.common.core.group_messages import How, Outcome, Settle, Stretch, Take, Taken
+from reliable_pubsub.common.core.group_messages import (
+    How,
+    Outcome,
+    Settle,
+    Settled,
+    Stretch,
+    Take,
+    Taken,
+)
 from reliable_pubsub.common.core.limits import GROUP_OUTCOMES_MAX
 from reliable_pubsub.common.core.message_base import GroupTerms, Start
 from reliable_pubsub.common.core.wire import decode_batch
@@ -47,6 +55,7 @@ class PendingRequest(Struct, frozen=True):
 
     request: Take | Settle
     sent_s: float  # for the first time; leases count from here
+    confirms: bool = False  # that what is fetched has come
 
 
 class Membership:
@@ -65,24 +74,32 @@ class Membership:
         self.in_doubt: list[Stretch] = []  # what was perhaps
         self.gone: dict[int, Message] = {}  # was in hand when all of it was lost
         self.in_hand: dict[int, Message] = {}
+        self.fetched: deque[Message] = deque()
+        self.is_unconfirmed = False  # the proxy has to learn that what is fetched came
         self.pace = Pace(1, AHEAD_MAX)
         self.epoch = 0
+        self._holds_as = (0, 0)  # epoch and generation by which it holds messages
+        self.received = 0  # number of the newest TAKE whose messages came
         self.drop()
 
     def drop(self) -> None:
-        """Forget everything in hand, after a call that was interrupted: it comes again, marked."""
+        """Forget everything in hand, after a call that was interrupted: it is redelivered, marked.
+
+        What is fetched was not handed over, so it is returned.
+        """
         self.gone = self.in_hand
         self.in_hand = {}
-        self.fetched: deque[Message] = deque()
+        self._noted: list[Outcome] = []  # to be reported to the proxy
+        self.give_back_ahead()
         self.until_s = 0.0  # when the lease of the fetched ones ends; only there it is used
         self._run: Running | None = None
         self.kept: dict[int, Message] = {}  # in hand; given back when the program comes back
-        self._noted: list[Outcome] = []  # to be reported to the proxy
+        # Of what a loop took, the message in hand; None: everything in hand is of a get.
+        self.last_taken: Sequence[Message] | None = None
         # Losses that were not reported to the program yet. The proxy reports them to another
         # member, unless this one asks for more.
         self.lost: deque[Stretch] = deque()
         self.pending: PendingRequest | None = None
-        self.received = 0
         self.is_fresh = True
         self.generation: int | None = None  # None: to be confirmed by the proxy
 
@@ -90,13 +107,20 @@ class Membership:
         """The proxy has confirmed it; in another epoch it has given back all that was held."""
         generation = reply.generation
         self.log, self.boot = reply.log, reply.boot
-        if epoch != self.epoch or generation != self.generation:
-            told = self.pending.request.outcomes if self.pending else ()
+        if (epoch, generation) != self._holds_as:
+            pending = self.pending
+            told = pending.request.outcomes if pending and not pending.confirms else ()
             noted = sorted(self._noted, key=lambda one: one.first)
             self.in_doubt += [Stretch(o.first, o.count) for o in told if o.how != "return"]
             self.vain += [Stretch(o.first, o.count) for o in noted if o.how != "return"]
+            self.fetched.clear()
             self.drop()
-            self.epoch, self.generation = epoch, generation
+            self._holds_as = (epoch, generation)
+        self.epoch, self.generation = epoch, generation
+
+    def lose(self) -> None:
+        """The proxy no longer knows what is held here; it has to confirm the membership again."""
+        self.generation, self._holds_as = None, (0, 0)
 
     def accept_log(self) -> None:
         """Continue in the log of the proxy, also if messages of another one were held before."""
@@ -115,10 +139,16 @@ class Membership:
         """Whether something is to be handed over without asking the proxy."""
         return bool(self.fetched)
 
-    def drop_late(self, now_s: float) -> None:
-        """Hand over nothing whose lease has ended: the proxy may have given it to another."""
-        if now_s >= self.until_s:
-            self.fetched.clear()
+    def drop_late(self, now_s: float) -> bool:
+        """Return what was fetched, if its lease has ended: the proxy may have given it to another.
+
+        Returns:
+            Whether there was any.
+        """
+        is_late = bool(self.fetched) and now_s >= self.until_s
+        if is_late:
+            self.give_back_ahead()
+        return is_late
 
     def next(self, count: int, now_s: float) -> list[Message]:
         """Hand over the first messages that are still held."""
@@ -178,26 +208,21 @@ class Membership:
             if kept.offset in self.in_hand:
                 self.note(kept, "nack")
         self.kept = {}
-        self._note_all(self.in_hand.values(), "ack")
+        self._noted += outcomes_of(self.in_hand.values(), "ack")
         self.in_hand = {}
+        self.last_taken = None
+
+    def fail(self) -> None:
+        """The program ends by an exception: what it has in hand is not processed."""
+        in_hand = self.in_hand.values() if self.last_taken is None else self.last_taken
+        for message in list(in_hand):
+            self.keep(message)
 
     def give_back_ahead(self) -> None:
-        """What was not handed over is free for others."""
-        self._note_all(self.fetched, "return")
+        """Return what was not handed over: it is free for others, and was not delivered."""
+        self._noted += outcomes_of(self.fetched, "return")
         self.fetched.clear()
-
-    def _note_all(self, messages: Iterable[Message], how: How) -> None:
-        """Note many, neighbours as one: most are a batch."""
-        first = end = delivery = 0
-        for message in messages:
-            offset = message.offset
-            if offset != end or message.delivery_count != delivery or first == end:
-                if first < end:
-                    self._noted.append(Outcome(first, end - first, delivery, how))
-                first, delivery = offset, message.delivery_count
-            end = offset + 1
-        if first < end:
-            self._noted.append(Outcome(first, end - first, delivery, how))
+        self.is_unconfirmed = False
 
     def has_on_its_way(self, message: Message, how: How) -> bool:
         """Whether this outcome of a message was sent, and the proxy has not answered."""
@@ -246,11 +271,24 @@ class Membership:
             return
         if found[-1].offset >= (self.cursor or 0):
             self.cursor, self.witness_ns = found[-1].offset + 1, found[-1].timestamp_ns
-        self.received = pending.request.request
         until_s = pending.sent_s + reply.lease_ms / 1000
         self.until_s = min(until_s, self.until_s) if self.fetched else until_s
+        self.is_unconfirmed |= reply.unconfirmed is True
         self.fetched.extend(found)
+        self.received = pending.request.request
         self.pace.found(len(found), now_s)
+
+    def confirmed(self, reply: Settled, pending: PendingRequest) -> Settled:
+        """The proxy knows that what is fetched has come; its lease counts from this request.
+
+        Returns:
+            The reply without its refusals: no program had those messages, which are dropped.
+        """
+        others = set(offsets_of(reply.refused))
+        self.fetched = deque(one for one in self.fetched if one.offset not in others)
+        self.until_s = pending.sent_s + reply.lease_ms / 1000
+        self.is_unconfirmed = False
+        return replace(reply, refused=())
 
 
 def _alike(one: Outcome, other: Outcome) -> bool:
@@ -286,10 +324,20 @@ def granted_messages(topic: str, reply: Taken, body: bytes) -> list[Message]:
         raise MalformedError(f"TAKEN grants offset {error}, and has no such message") from None
 
 
-def outcomes_of(messages: Iterable[Message], how: How) -> tuple[Outcome, ...]:
-    """The same outcome for some messages."""
-    ordered = sorted(messages, key=lambda one: one.offset)
-    return tuple(Outcome(one.offset, 1, one.delivery_count, how) for one in ordered)
+def outcomes_of(messages: Iterable[Message], how: How) -> list[Outcome]:
+    """Return the same outcome for many messages, neighbours as one: most are a batch."""
+    found: list[Outcome] = []
+    first = end = delivery = 0
+    for message in messages:
+        offset = message.offset
+        if offset != end or message.delivery_count != delivery or first == end:
+            if first < end:
+                found.append(Outcome(first, end - first, delivery, how))
+            first, delivery = offset, message.delivery_count
+        end = offset + 1
+    if first < end:
+        found.append(Outcome(first, end - first, delivery, how))
+    return found
 
 
 def errors_of(

@@ -16,6 +16,7 @@ from reliable_pubsub.common.core.errors import (
     UsageError,
 )
 from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.common.core.start import Earliest
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
 from tests.fakes import FakeClock, FakeTransport, Link, MemoryProxy, a_world
@@ -108,7 +109,6 @@ class TestMembersShareATopic:
         house.put(b"a")
         dead = house.member("w2")
         dead.get("jobs")
-        dead.abandon()
         other = house.member("w1")
         assert other.get("jobs") == []
 
@@ -298,7 +298,7 @@ class TestSingleMessages:
             member = house.member(f"w{life}")
             for message in member.messages("jobs", timeout_s=0):
                 if message.payload == b"20":
-                    member.abandon()  # it dies
+                    member._free(None)  # it dies
                     break
                 done.add(message.payload)
             house.pass_time(10.0)
@@ -411,6 +411,199 @@ class TestAnAnswerIsLost:
 
         assert texts(other.get("jobs", max_messages=5)) == ["b"]
         one.ack(message)
+
+
+class TestADeliveryCountsWhenTheProgramHasTheMessage:
+    """Rule R29."""
+
+    @pytest.mark.parametrize("bound", [None, 1, 3])
+    @pytest.mark.parametrize("script", [">" * 4, ">" * 3 + "<", "<" * 4])
+    def test_it_does_not_in_an_outage_longer_than_the_lease(
+        self, script: str, bound: int | None
+    ) -> None:
+        house = House(lease_s=2.0, max_deliveries=bound)
+        one, other = house.member("w1"), house.member("w2")
+        house.put(b"a", b"b")
+        house.link.script(script)  # each attempt takes 2 s
+
+        found = one.get("jobs", max_messages=2)
+        found += other.get("jobs", max_messages=2) + one.get("jobs", max_messages=2)
+
+        assert sorted(texts(found)) == ["a", "b"]
+        assert {message.delivery_count for message in found} == {1}
+        assert one.history("jobs.dead") == []
+
+    def test_it_does_not_at_a_member_that_was_stopped_for_longer_than_the_lease(self) -> None:
+        house = House(lease_s=2.0, max_deliveries=1)
+        one, other = house.member("w1"), house.member("w2")
+        house.put(b"a")
+
+        def stops() -> None:
+            house.link.script("")
+            house.pass_time(3.0)  # its answer waits in the socket
+            found.extend(other.get("jobs"))
+
+        found: list[Message] = []
+        house.link.meanwhile = stops
+        house.link.script("~")
+        found += one.get("jobs") + one.get("jobs")
+
+        assert [message.delivery_count for message in found] == [1]
+        assert one.history("jobs.dead") == []
+
+    def test_it_does_not_in_a_call_that_was_broken_off(self) -> None:
+        house = House(max_deliveries=1)
+        one = house.member("w1", retry=ONCE)
+        house.put(b"a")
+        house.link.script("<")
+        with pytest.raises(InDoubtError):
+            one.get("jobs")
+        one._begin_again()
+
+        assert [message.delivery_count for message in one.get("jobs")] == [1]
+
+    @pytest.mark.parametrize("bound", [None, 5])
+    def test_it_does_not_for_what_a_loop_had_ahead_when_it_was_broken_off(
+        self, bound: int | None
+    ) -> None:
+        house = House(max_deliveries=bound)
+        one = house.member("w1")
+        house.put(*[b"%d" % n for n in range(50)])
+        for message in one.messages("jobs", timeout_s=0):
+            if message.offset == 2:  # in a run by now
+                one._gate.steps.drop()
+                one._gate.steps = None
+                one._begin_again()
+                break
+
+        again = [message for _ in range(50) for message in one.get("jobs")]
+
+        assert [m.offset for m in again if m.delivery_count > 1] == [1, 2]
+        assert [m.offset for m in again if m.delivery_count == 1] == list(range(3, 50))
+
+    def test_it_does_where_a_member_died_of_it(self) -> None:
+        house = House(max_deliveries=2, lease_s=2.0)
+        house.put(b"poison")
+        first = house.member("w0")
+        first.unsubscribe("jobs", ends_group=True)
+        house.terms["start"] = Earliest
+        for number in (1, 2):
+            assert [m.delivery_count for m in house.member(f"w{number}").get("jobs")] == [number]
+            house.pass_time(3.0)
+
+        last = house.member("w3")
+
+        assert last.get("jobs") == []
+        assert texts(last.history("jobs.dead")) == ["poison"]
+
+
+class TestAMemberLeavesThroughAnException:
+    @pytest.mark.parametrize("leave", ["exception", "abandon"])
+    def test_what_a_get_gave_is_free_for_others_and_counts_as_delivered(self, leave: str) -> None:
+        house = House(max_deliveries=5)
+        one, other = house.member("w1"), house.member("w2")
+        house.put(b"a", b"b", b"c")
+        self.leave(one, lambda: one.get("jobs", max_messages=2), by=leave)
+
+        found = [message for _ in range(3) for message in other.get("jobs", max_messages=5)]
+
+        assert sorted((m.payload, m.delivery_count) for m in found) == [
+            (b"a", 2),
+            (b"b", 2),
+            (b"c", 1),
+        ]
+
+    def test_what_a_loop_passed_is_acknowledged_and_what_it_had_ahead_is_no_delivery(self) -> None:
+        house = House()
+        one, other = house.member("w1"), house.member("w2")
+        house.put(*[b"%d" % n for n in range(50)])
+
+        def work() -> None:
+            for message in one.messages("jobs", timeout_s=0):
+                if message.offset == 10:
+                    raise ValueError("cannot process it")
+
+        self.leave(one, work)
+        found = other.get("jobs", max_messages=50)
+
+        assert [(m.offset, m.delivery_count) for m in found] == [
+            (10, 2),
+            *((n, 1) for n in range(11, 50)),
+        ]
+
+    def test_what_a_handler_has_handled_is_acknowledged(self) -> None:
+        house = House()
+        one, other = house.member("w1"), house.member("w2")
+        house.put(*[b"%d" % n for n in range(10)])
+
+        def handle(message: Message) -> None:
+            if message.offset == 5:
+                raise KeyboardInterrupt
+
+        one.on("jobs", handle, group="workers")
+        with pytest.raises(KeyboardInterrupt), one:
+            one.run(timeout_s=0)
+        found = [message for _ in range(3) for message in other.get("jobs", max_messages=50)]
+
+        assert [(m.offset, m.delivery_count) for m in found] == [
+            (5, 2),
+            *((n, 1) for n in range(6, 10)),
+        ]
+
+    def test_an_exception_after_a_handler_has_returned_gives_nothing_back(self) -> None:
+        house = House()
+        one, other = house.member("w1"), house.member("w2")
+        house.put(b"a", b"b")
+        one.on("jobs", lambda message: None, group="workers")
+        self.leave(one, lambda: one.run(timeout_s=0))
+
+        assert other.get("jobs", max_messages=5) == []
+
+    def test_what_it_settled_stays_settled(self) -> None:
+        house = House()
+        one, other = house.member("w1"), house.member("w2")
+        house.put(b"a", b"b")
+
+        def work() -> None:
+            first, _ = one.get("jobs", max_messages=2)
+            one.ack(first)
+
+        self.leave(one, work)
+
+        assert texts(other.get("jobs", max_messages=5)) == ["b"]
+
+    def test_while_the_proxy_does_not_answer_its_exception_comes_through_soon(self) -> None:
+        house = House()
+        one = house.member("w1")
+        house.put(b"a")
+        one.get("jobs")
+        house.link.script(">" * 99)
+        began_s = house.clock.time_s
+
+        self.leave(one, lambda: None)
+
+        assert house.clock.time_s - began_s == RetryPolicy().timeout_s
+
+    def test_in_the_middle_of_a_call_others_have_its_messages(self) -> None:
+        house = House(max_deliveries=1)
+        one, other = house.member("w1"), house.member("w2")
+        house.put(b"a", b"b")
+        house.link.script("!")  # the proxy has granted the message
+
+        with pytest.raises(KeyboardInterrupt), one:
+            one.get("jobs")
+
+        found = [message for _ in range(3) for message in other.get("jobs", max_messages=5)]
+        assert [(m.payload, m.delivery_count) for m in found] == [(b"a", 1), (b"b", 1)]
+
+    def leave(self, member: Subscriber, work: Callable[[], object], by: str = "exception") -> None:
+        if by == "abandon":
+            work()
+            member.abandon()
+            return
+        with pytest.raises((ZeroDivisionError, ValueError)), member:  # noqa: PT012
+            work()
+            raise ZeroDivisionError
 
 
 class TestAStoreIsSetBack:

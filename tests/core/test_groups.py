@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
 from reliable_pubsub.common.core.actions import Truncate
 from reliable_pubsub.common.core.answers import (
@@ -108,6 +109,10 @@ def ack(first: int, delivery: int = 1, count: int = 1) -> Outcome:
 
 def nack(first: int, delivery: int = 1, delay_ms: int = 0) -> Outcome:
     return Outcome(first, 1, delivery, "nack", delay_ms)
+
+
+def extend(first: int, delivery: int = 1) -> Outcome:
+    return Outcome(first, 1, delivery, "extend")
 
 
 def a_group(messages: int = 0, **terms: Any) -> Members:
@@ -387,6 +392,28 @@ class TestAnAnswerMayBeLost:
 
         assert group.given("w1", fresh=True) == [(0, 2)]
 
+    def test_one_that_holds_nothing_any_more_has_not_been_delivered_what_never_came(self) -> None:
+        group = a_group(1)
+        group.take("w1", received=0)  # its answer is lost
+
+        assert group.given("w1", fresh=True, received=0) == [(0, 1)]
+
+    def test_one_that_holds_nothing_any_more_may_return_what_it_had_ahead(self) -> None:
+        group = a_group(2)
+        group.take("w1", 2)
+
+        reply = group.take("w1", 2, Outcome(1, 1, 1, "return"), fresh=True)
+
+        assert given(reply) == [(0, 2), (1, 1)]
+
+    def test_what_is_returned_too_late_is_no_loss_to_any_program(self) -> None:
+        group = a_group(1)
+        group.take("w1")
+        group.proxy.tick(now_s=1.0 + LEASE_S)
+        group.take("w2")
+
+        assert group.refused("w1", Outcome(0, 1, 1, "return")) == []
+
     def test_a_late_copy_has_no_effect(self) -> None:
         group = a_group(2)
         late = group.a_take("w1")
@@ -431,6 +458,27 @@ class TestATakeThatWaits:
         reply = group.proxy.answer_to(second)
         assert isinstance(reply, Taken)
         assert reply.grants == ()
+
+    @pytest.mark.parametrize("how", ["nack", "return", "leave"])
+    def test_is_answered_at_the_next_tick_when_another_gives_back(self, how: str) -> None:
+        group = a_group(1)
+        group.take("w1")
+        waits = group.proxy.send(group.a_take("w2", wait_ms=30_000))
+        group.proxy.tick(now_s=1.5)
+        head = group.head("w1")
+        if how == "leave":
+            group.proxy.now_s = 1.6
+            group.proxy.ask(Unsub(**head, topic="t", control=head["request"], group="workers"))
+        else:
+            group.proxy.now_s = 1.6
+            group.settle("w1", Outcome(0, 1, 1, how))  # type: ignore[arg-type]
+
+        group.proxy.tick(now_s=1.7)
+        group.proxy.commit()
+
+        reply = group.proxy.answer_to(waits)
+        assert isinstance(reply, Taken)
+        assert given(reply) == [(0, 1 if how == "return" else 2)]
 
     def test_is_answered_when_the_lease_of_another_ends(self) -> None:
         group = a_group(1)
@@ -490,11 +538,36 @@ class TestDeadLetters:
     def test_also_by_leases_that_ended(self) -> None:
         group = a_group(1, max_deliveries=1)
         group.take("w1")
+        group.settle("w1", extend(0))
         group.proxy.tick(now_s=1.0 + LEASE_S)
 
         assert group.given("w2") == []
         assert cursor(group) == 1
         assert len(self.letters(group)) == 1
+
+    def test_not_by_a_lease_that_ended_before_its_member_confirmed_the_message(self) -> None:
+        group = a_group(1, max_deliveries=1)
+        assert group.take("w1").unconfirmed is True
+        group.proxy.tick(now_s=1.0 + LEASE_S)
+
+        assert group.given("w2") == [(0, 1)]
+        assert self.letters(group) == []
+
+    def test_not_by_a_proxy_or_a_member_that_ended_before_the_message_was_confirmed(self) -> None:
+        group = a_group(1, max_deliveries=1)
+        group.take("w1")
+        group.proxy = group.proxy.restarted()
+        group.proxy.tick(now_s=1.0)
+
+        group.greet("w1")
+        group.join("w1", max_deliveries=1)
+
+        assert group.given("w2") == [(0, 1)]
+
+    def test_only_where_deliveries_are_bounded_a_message_has_to_be_confirmed(self) -> None:
+        group = a_group(1)
+
+        assert group.take("w1").unconfirmed is UNSET
 
     def test_where_there_is_no_room_for_it_the_message_comes_again(self) -> None:
         group = a_group(1, max_deliveries=1)

@@ -249,7 +249,8 @@ class TestWhoAsksAgain:
     def test_learns_that_its_subscription_has_expired(self) -> None:
         proxy = subscribed(terms=Terms(lease_ms=60_000))
         get = wait_of(proxy, wait_ms=30_000)
-        expired = ended_leases(proxy.state, 1000.0)
+        proxy.state.leases.now_s = 1000.0
+        expired = ended_leases(proxy.state)
 
         proxy.take(expired)
         proxy.commit()
