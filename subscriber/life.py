@@ -15,12 +15,24 @@ class SubscriberLife(BlockingClient[SubscriberEngine]):
         """Begin with what was opened, which is closed here."""
         self.inbox = opened.engine.session.inbox
         super().__init__(client, opened, threads=False)
+        self._gate.undo = self.inbox.undo
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if kind is None:
             self.close()
         else:
-            self._close(error)
+            self._break_off(error)
+
+    @closing
+    def _break_off(self, error: BaseException | None) -> None:
+        """Close after an exception: what is processed stays so, what is in hand is redelivered."""
+        try:
+            if not self._gate.closed and not self._opened.remembers:
+                with self._opened.last_words():
+                    self._gate.begin_again()
+                    self._run(self._engine.break_off())
+        finally:
+            self._free(error)
 
     @gated
     def connect(self) -> None:

@@ -93,7 +93,8 @@ class MessageLoop:
         if self.handled is not None:
             self.handled = -1
         if isinstance(found, Running):
-            self.messages, self.marks, self.slot, self.first, self.lease_is_over = found
+            _, self.marks, self.slot, self.first, self.lease_is_over = found
+            self.messages = found.messages[:]  # emptied, so that the loop comes back to its client
         else:
             self.messages, self.marks, self.slot, self.first = found, [0], 0, 0
             self.lease_is_over = None
@@ -112,6 +113,9 @@ class MessageLoop:
 
     def drop(self) -> None:
         self.messages.clear()
+        was_received = not self.was_interrupted
+        if self._holder is not None and not (was_received and self.is_handled):
+            self._holder.keep_taken(was_received=was_received)
 
     def end(self) -> bool:
         messages = self.messages[:]
@@ -152,7 +156,7 @@ class MessageLoop:
             return
         taken = self.marks[self.slot] - self.first
         if self.is_run:
-            self._holder.end_run(messages)
+            self._holder.end_run()
         if self.is_handled:
             return
         holder = self._has_in_hand()

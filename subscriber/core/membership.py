@@ -31,6 +31,7 @@ from .subscription import Running
 
 _offset = attrgetter("offset")
 AHEAD_MAX = 4_000  # messages that a loop takes at once, in one request and one commit; see `Pace`
+ENDS: tuple[How, ...] = ("ack", "nack", "reject")
 AHEAD_FROM = 100  # so does a program that gets as many at once; with fewer it gets what it asks for
 
 
@@ -78,6 +79,7 @@ class Membership:
         self._run: Running | None = None
         self.kept: dict[int, Message] = {}  # in hand; given back when the program comes back
         self._noted: list[Outcome] = []  # to be reported to the proxy
+        self._left: list[Outcome] | None = None  # of these, when a request has taken some
         # Losses that were not reported to the program yet. The proxy reports them to another
         # member, unless this one asks for more.
         self.lost: deque[Stretch] = deque()
@@ -85,6 +87,31 @@ class Membership:
         self.received = 0
         self.is_fresh = True
         self.generation: int | None = None  # None: to be confirmed by the proxy
+
+    def begin_again(self, given: Sequence[Message]) -> None:
+        """Continue after an interrupted call: what returned calls have delivered stays in hand.
+
+        Args:
+            given: what the interrupted call was about to deliver; it is next again.
+        """
+        if self.pending is not None:
+            self._forget_sent()
+        self._left = None
+        self.end_run()
+        for message in given:
+            self.in_hand.pop(message.offset, None)
+        self._put_ahead(given)
+        self.in_hand = {
+            offset: message
+            for offset, message in self.in_hand.items()
+            if not any(self.has_on_its_way(message, how) for how in ENDS)
+        }
+
+    def _put_ahead(self, messages: Sequence[Message]) -> None:
+        """These are next, each once."""
+        known = set(map(_offset, messages))
+        rest = [message for message in self.fetched if message.offset not in known]
+        self.fetched = deque([*messages, *rest])
 
     def joined(self, reply: SubAck, epoch: int) -> None:
         """The proxy has confirmed it; in another epoch it has given back all that was held."""
@@ -147,17 +174,12 @@ class Membership:
         self.fetched.clear()
         return self._run
 
-    def end_run(self, messages: list[Message]) -> None:
-        """What a loop took is in hand; the rest is to be handed over.
-
-        Args:
-            messages: all of the run.
-        """
-        run, self._run = self._run, None
-        if run is not None:
-            taken = run.marks[0]
-            self.in_hand.update((one.offset, one) for one in messages[:taken])
-            self.fetched.extendleft(reversed(messages[taken:]))
+    def end_run(self) -> None:
+        """What a loop took is in hand; the rest is to be handed over."""
+        if (run := self._run) is not None:
+            self.in_hand.update((one.offset, one) for one in run.messages[: run.taken])
+            self._put_ahead(run.messages[run.taken :])
+            self._run = None
 
     # What is settled.
 
@@ -170,6 +192,13 @@ class Membership:
     def keep(self, message: Message) -> None:
         """A message in hand is not processed: it is given back when the program comes back."""
         self.kept[message.offset] = message
+
+    def keep_taken(self, *, was_received: bool) -> None:
+        """The message that a loop took last is not processed: it is given back."""
+        if (run := self._run) is None:  # its only message
+            self.kept = dict(self.in_hand)
+        elif run.taken:
+            self.keep(run.messages[run.taken - 1])
 
     def come_back(self) -> None:
         """The program has come back: what is in hand is processed."""
@@ -215,7 +244,7 @@ class Membership:
         return bool(self._noted)
 
     def take_noted(self) -> tuple[Outcome, ...]:
-        """Outcomes for the next request, neighbours as one."""
+        """Outcomes for the next request, neighbours as one; noted until it is `pending`."""
         noted = sorted(self._noted, key=lambda one: one.first)
         found: list[Outcome] = []
         taken = 0
@@ -228,8 +257,17 @@ class Membership:
             else:
                 found.append(one)
             taken += 1
-        self._noted = noted[taken:]
+        self._left = noted[taken:]
         return tuple(found)
+
+    def is_sent(self, pending: PendingRequest) -> None:
+        """A request is on its way, with the outcomes that it has taken."""
+        self.pending = pending
+        self._forget_sent()
+
+    def _forget_sent(self) -> None:
+        if self._left is not None:
+            self._noted, self._left = self._left, None
 
     # What is taken.
 
@@ -246,10 +284,10 @@ class Membership:
             return
         if found[-1].offset >= (self.cursor or 0):
             self.cursor, self.witness_ns = found[-1].offset + 1, found[-1].timestamp_ns
-        self.received = pending.request.request
         until_s = pending.sent_s + reply.lease_ms / 1000
         self.until_s = min(until_s, self.until_s) if self.fetched else until_s
-        self.fetched.extend(found)
+        fetched = deque([*self.fetched, *found])
+        self.fetched, self.received = fetched, pending.request.request  # both or none
         self.pace.found(len(found), now_s)
 
 
