@@ -1,14 +1,15 @@
 """Carries out conversations, and awaits: the shell of the asyncio clients, their gate and base.
 
-The gate keeps rule R25, as that of the blocking clients does (`gate.py`): a call ends properly if
-it returns or raises an error of this package. Every other exit, a cancellation above all, counts as
-a crash of the client within its process, so the next call first resets it to its stored state.
+The gate keeps rules R25 and R31, as that of the blocking clients does (`gate.py`): a call ends
+properly if it returns or raises an error of this package. Every other exit, a cancellation above
+all, counts as a crash of the client within its process, so the next call first resets it to its
+stored state and to what it has delivered.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, assert_never
 
@@ -19,7 +20,9 @@ from .core.errors import PubSubError, UsageError
 from .core.retry import Transport
 from .gate import Lives
 from .opened import Client, E, Opened
-from .transport import DataLink, ReqTransport
+from .state_file import StateFile
+from .state_thread import StateThread
+from .transport import DataLink, ReqTransport, carry_out
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -28,16 +31,19 @@ P = ParamSpec("P")
 class AioShell:
     """A socket and a state; for one conversation at a time, in one event loop."""
 
-    def __init__(self, transport: Transport, state: ClientState) -> None:
-        """Put them together; the transport is a `ReqTransport`."""
+    def __init__(self, transport: Transport, state: ClientState, files: StateThread | None) -> None:
+        """Put them together; the transport is a `ReqTransport`.
+
+        Args:
+            files: writes the state, if it is in files.
+        """
         assert isinstance(transport, ReqTransport)
         self._transport = transport
         self._state = state
+        self._files = files
 
     async def run(self, conversation: Conversation[T]) -> T:
         """Carry out each effect, until the conversation returns.
-
-        Writes of the state do not await: a lazy one takes some 30 us, a durable one a sync.
 
         Raises:
             PubSubError: what the conversation raises.
@@ -55,7 +61,7 @@ class AioShell:
                 if isinstance(effect, Exchange):
                     value = await self._exchange(effect)
                 elif isinstance(effect, Save):
-                    self._state.write(effect.changes, durable=effect.durable)
+                    await self._save(effect)
                 elif isinstance(effect, Sleep):
                     await asyncio.sleep(effect.seconds)
                 elif isinstance(effect, Reopen):
@@ -66,6 +72,12 @@ class AioShell:
                     assert_never(effect)
             except PubSubError as error:
                 step, value = conversation.throw, error
+
+    async def _save(self, save: Save) -> None:
+        if self._files is not None:
+            await self._files.do(lambda: carry_out(save, self._state))
+        else:
+            carry_out(save, self._state)
 
     async def _exchange(self, exchange: Exchange) -> object:
         transport = self._transport  # after a cancellation the gate has it reopened
@@ -114,13 +126,22 @@ def _wake(woken: asyncio.Future[None]) -> None:
 class AioGate(Lives):
     """Admits one call at a time, and resets a client whose last call was interrupted."""
 
-    def __init__(self, what: str, recover: Callable[[], None], *, waits: bool) -> None:
+    def __init__(
+        self,
+        what: str,
+        recover: Callable[[], None],
+        *,
+        reload: Callable[[], Coroutine[Any, Any, None]],
+        waits: bool,
+    ) -> None:
         """Create the gate of a client; no call is open. See `Lives`.
 
         Args:
+            reload: reads the stored state, for `recover`.
             waits: let the calls of several tasks wait for each other; else refuse the second.
         """
         super().__init__(what, recover)
+        self._reload = reload
         self._waits = waits
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turn = asyncio.Lock()
@@ -148,18 +169,18 @@ class AioGate(Lives):
             )
         await self._turn.acquire()
         try:
+            if self._is_broken and not self.closed:
+                await self._reload()
             self._begin(closes=closes)
         except BaseException:
             self._turn.release()
             raise
 
     def _begin(self, *, closes: bool) -> None:
-        if (steps := self.steps) is not None:
-            if self._is_broken or steps.was_interrupted:
-                self._is_broken = True
-                steps.drop()
-            else:
-                steps.end()
+        if not self._is_broken:
+            self.undo.begin(None)
+        if self.steps is not None:
+            self.steps.end()
             self.steps = None
         if closes:
             return
@@ -196,7 +217,15 @@ class _Gated(Protocol):
     _gate: AioGate
 
 
+class _Closable(_Gated, Protocol):
+    """A client that can be closed."""
+
+    async def _close_files(self) -> None:
+        """Close its state files, if it is closed."""
+
+
 S = TypeVar("S", bound=_Gated)
+C = TypeVar("C", bound=_Closable)
 Method = Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
 
 
@@ -223,9 +252,17 @@ def gated(method: Method[S, P, T]) -> Method[S, P, T]:
     return _through_the_gate(method, closes=False)
 
 
-def closing(method: Method[S, P, T]) -> Method[S, P, T]:
+def closing(method: Method[C, P, T]) -> Method[C, P, T]:
     """Decorate a call that releases what a client holds; it may be repeated."""
-    return _through_the_gate(method, closes=True)
+
+    @wraps(method)
+    async def released(self: C, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return await method(self, *args, **kwargs)
+        finally:
+            await self._close_files()
+
+    return _through_the_gate(released, closes=True)
 
 
 class AioClient(Client[E]):
@@ -233,9 +270,46 @@ class AioClient(Client[E]):
 
     def __init__(self, client: str, opened: Opened[E], *, waits: bool) -> None:
         """See `Client`; `waits` as in `AioGate`."""
-        self._run = AioShell(opened.asker.transport, opened.state).run
-        self._gate = AioGate(f"{opened.role} {client!r}", self._begin_again, waits=waits)
+        state = opened.state
+        self._files = StateThread() if isinstance(state, StateFile) else None
+        self._stored: Mapping[str, bytes] | None = None
+        self._run = AioShell(opened.asker.transport, state, self._files).run
+        name = f"{opened.role} {client!r}"
+        self._gate = AioGate(name, self._begin_again, reload=self._reload, waits=waits)
         super().__init__(client, opened)
+
+    async def _reload(self) -> None:
+        """Read the stored state, after what is still being written."""
+        if self._files is not None:
+            self._stored = await self._files.do(self._opened.state.load)
+
+    def _begin_again(self) -> None:
+        """Reset to the stored state, after an interrupted call."""
+        if self._files is not None and self._stored is None:
+            self._files.finish()  # outside a call: one that was cancelled may be writing
+        self._opened.begin_again(self._stored)
+        self._stored = None
+
+    def _free(self, error: BaseException | None) -> None:
+        """Close all but the state files, which may hang."""
+        if self._files is None:
+            super()._free(error)
+            return
+        self._gate.closed = True
+        self._opened.close_sockets()
+        self._opened.recorder.end(error)
+
+    async def _close_files(self) -> None:
+        """Close the state files, if the client is closed."""
+        if self._files is not None and self._gate.closed:
+            await self._files.do(self._opened.state.close)
+
+    def _make_way(self) -> bool:
+        is_closed = super()._make_way()
+        if is_closed and self._files is not None:
+            self._files.finish()
+            self._opened.state.close()
+        return is_closed
 
     async def __aenter__(self) -> Self:
         return self

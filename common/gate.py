@@ -3,7 +3,8 @@
 A call ends properly if it returns or raises an error of this package. Any other exception (Ctrl-C,
 an alarm, MemoryError) may interrupt it at any line, and the program may continue to use the client.
 So every other exit counts as a crash of the client within its process: the next call first resets
-the client to its stored state, as a new process with this id would (rule R25).
+the client to its stored state, as a new process with this id would (rule R25). But it knows what
+calls that returned have delivered: that stays in hand (`core/undo.py`, rule R31).
 
 An open call is marked by a lock that its turn holds. To end properly, it releases the lock as the
 last step before the return. A call that did not release it was interrupted, wherever that was: no
@@ -25,6 +26,7 @@ from msgspec import Struct
 
 from .core.arguments import checked
 from .core.errors import ForkedError, PubSubError, UsageError
+from .core.undo import Undo
 from .frames import frames_of
 
 LOOK_S: Final = 0.05  # how often a waiting call checks whether the open one was interrupted
@@ -49,7 +51,7 @@ class Steps(Protocol):
         """Whether its last step ended without a result."""
 
     def drop(self) -> None:
-        """Let its next step be a call; what it has taken is in the stored state."""
+        """Let its next step be a call; the reset settles what it has taken."""
 
     def end(self) -> bool:
         """Settle what it has taken, and let its next step be a call.
@@ -94,6 +96,7 @@ class Lives:
         self._pid = os.getpid()
         self.is_foreign = False  # whether this process has only a copy of the client, by fork
         self.steps: Steps | None = None  # of the loop that had the last call
+        self.undo = Undo()
         _lives.add(self)
 
     def _refuse(self) -> NoReturn:
@@ -111,7 +114,9 @@ class Lives:
     def begin_again(self) -> None:
         """Reset the client if its last call was interrupted."""
         if self._is_broken:
+            self.undo.end_proper()
             self._recover()
+            self.undo.begin(None)
             self.lives += 1
             self._is_broken = False
 
@@ -187,12 +192,16 @@ class Gate(Lives):
                 turns.remove(first)
             except ValueError:  # another thread has removed it
                 continue
-        if self.steps is not None:
-            self._end_steps(self.steps)
+        steps = self.steps
+        if not self._is_broken and not (steps is not None and steps.was_interrupted):
+            self.undo.begin(turn.mark)
+        if steps is not None:
+            self._end_steps(steps)
         if self.closed and not after_close:
             self._refuse()
         if recovers and self._is_broken and not self.closed:
             self.begin_again()
+            self.undo.begin(turn.mark)
         return () if turn.shared is None or len(turns) == 1 else self.waiting()
 
     def _end_steps(self, steps: Steps) -> None:
@@ -273,6 +282,8 @@ class Gate(Lives):
     def left_by(self, error: BaseException, turn: _Turn | None) -> None:
         """End a call that raises `error`; note if it was interrupted."""
         if turn is None or not turn.mark.locked() or not _is_of_one_call(error):
+            if turn is not None:
+                self.undo.interrupted(turn.mark)
             self._is_broken = True
         else:
             turn.mark.release()

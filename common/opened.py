@@ -55,10 +55,14 @@ class Opened(Generic[E]):
         if isinstance(self.state, StateFile):
             self.state.may_be_taken(make_way)
 
-    def begin_again(self) -> None:
-        """Reset to the stored state, after a call that was interrupted (rule R25)."""
+    def begin_again(self, stored: Mapping[str, bytes] | None = None) -> None:
+        """Reset to the stored state, after a call that was interrupted (rule R25).
+
+        Args:
+            stored: that state, if it was read already.
+        """
         self.asker.transport.reopen()
-        self.engine.begin_again(self.state.load())
+        self.engine.begin_again(self.state.load() if stored is None else stored)
         self._begin()
 
     @contextmanager
@@ -83,35 +87,31 @@ class Opened(Generic[E]):
             free(None)
 
     @contextmanager
-    def last_words(
-        self, free: Callable[[BaseException | None], None], error: BaseException | None
-    ) -> Iterator[None]:
-        """Free the client after the block, in which it tells the proxy once that it ends.
+    def last_words(self) -> Iterator[None]:
+        """In the block a client that an exception ends sends what would be lost with its state.
 
-        Args:
-            free: called with `error`.
-            error: that the program ends with. It is not replaced by one of the block.
+        Each request is sent once, and the exception of the program is the one that counts.
         """
         self.asker.retry = replace(self.asker.retry, retries_max=0)
-        try:
-            with suppress(PubSubError):
-                yield
-        finally:
-            free(error)
+        with suppress(PubSubError):
+            yield
 
     def _begin(self) -> None:
         self.recorder.begin(self.role, remembers=self.remembers)
 
     def close(self, error: BaseException | None) -> None:
-        """Close sockets and state; it may be repeated if it was interrupted.
+        """Close sockets, then the state; it may be repeated if it was interrupted.
 
         Args:
             error: that the program ends with, for the journal.
         """
-        self.asker.close()
-        self.engine.close()
+        self.close_sockets()
         self.state.close()
         self.recorder.end(error)
+
+    def close_sockets(self) -> None:
+        self.asker.close()
+        self.engine.close()
 
 
 class Client(Generic[E]):

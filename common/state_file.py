@@ -15,6 +15,8 @@ import threading
 import weakref
 import zlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from itertools import cycle
 from pathlib import Path
 from typing import Final
 
@@ -91,6 +93,8 @@ class StateFile:
         )
 
     def _prepare(self) -> None:
+        paths = (str(self.path), str(self.path.with_suffix(".lock")))
+        self._files = cycle([(path, _identity_of(path)) for path in paths])
         self._execute = self._connection.cursor().execute  # a cursor for each would cost 3 us a put
         self._is_durable: bool | None = None  # how writes are made now; None: it is not known
         for pragma in (
@@ -135,8 +139,10 @@ class StateFile:
         """Set values, or remove those that are None, all or none of them.
 
         Raises:
-            StorageFailedError: the disk is full or failed; the state is as before.
+            StorageFailedError: the disk is full or failed, or the files were removed or replaced;
+                the state is as before.
         """
+        self._check_files()
         try:
             execute = self._execute
             if durable != self._is_durable:
@@ -156,6 +162,25 @@ class StateFile:
                 f"{self.path}: cannot write the client's state ({error}); nothing is lost, make "
                 "space and run the same command again"
             ) from error
+
+    def _check_files(self) -> None:
+        """Check that the next process with this id will find what is written, and the lock.
+
+        One of the two files at each write, because looking at one takes as long as a third of it.
+
+        Raises:
+            StorageFailedError: it will not.
+        """
+        path, identity = next(self._files)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            if _identity_of(path) == identity:
+                return
+        raise StorageFailedError(
+            f"{self.path.parent}: the state directory was removed or replaced while this client "
+            "uses it, so nothing can be kept there; another process may use the same id. Nothing "
+            "was written. Put the directory back, or start again; without the old state, what is "
+            "in doubt may be put twice, and what is in hand is redelivered"
+        )
 
     def _undo(self) -> None:
         """Roll back an uncommitted transaction."""
@@ -212,6 +237,12 @@ class StateFile:
 def open_state(directory: Path | str | None, role: Role, client: str) -> ClientState:
     """State in `directory`, or in memory if there is none."""
     return MemoryState() if directory is None else StateFile(Path(directory), role, client)
+
+
+def _identity_of(path: str) -> tuple[int, int]:
+    """What tells a file from another one of the same name."""
+    found = os.stat(path)
+    return found.st_dev, found.st_ino
 
 
 def _crc(name: str, value: bytes) -> int:

@@ -260,6 +260,14 @@ class SystemClock:
     sleep = staticmethod(time.sleep)  # a signal handler that raises ends it early
 
 
+def carry_out(save: Save, state: ClientState) -> None:
+    """Write values of a state."""
+    if save.mark is not None:
+        slot, number = save.mark
+        state.marks[slot] = number
+    state.write(save.changes, durable=save.durable)
+
+
 class Shell:
     """A socket, a clock and a state; for one conversation at a time."""
 
@@ -290,7 +298,7 @@ class Shell:
                 step, value = send, None
                 try:
                     if isinstance(effect, Save):
-                        self._state.write(effect.changes, durable=effect.durable)
+                        carry_out(effect, self._state)
                     elif isinstance(effect, Exchange):
                         transport.send(effect.frames)
                         value = transport.receive(effect.timeout_s)

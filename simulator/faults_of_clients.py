@@ -24,6 +24,7 @@ from reliable_pubsub.subscriber.core.delivering import Delivering
 from reliable_pubsub.subscriber.core.fetching import Fetching
 from reliable_pubsub.subscriber.core.inbox import Inbox
 from reliable_pubsub.subscriber.core.requests import Requests
+from reliable_pubsub.subscriber.core.restoring import ProgramState
 from reliable_pubsub.subscriber.core.states import SubscriptionEvent
 from reliable_pubsub.subscriber.core.subscription import TopicSubscription
 
@@ -262,6 +263,13 @@ class HandsOverBeforeItReturns(
         self._opened.asker.transport.reopen()
 
 
+class RollsBackEveryTopic(TopicSubscription):
+    """An interrupted call on any topic takes back what was delivered of this one."""
+
+    def _restore(self, before: ProgramState) -> None:
+        pass
+
+
 class ContinuesAsIfNothingHappened(Publisher):
     """The outcome of a put that was broken off is taken from memory, whatever the state says."""
 
@@ -334,6 +342,9 @@ FAULTS_OF_CLIENTS: Final[Mapping[str, Variant]] = {
     "redelivery not marked": Variant(subscriber=with_parts(delivering=ForgetsWhatWasInHand)),
     "cursor moves on hand-over": Variant(subscriber=with_parts(delivering=AcknowledgesOnReceipt)),
     "in hand before it is given": Variant(subscriber=HandsOverBeforeItReturns),
+    "interrupted call rolls back all": Variant(
+        subscriber=with_parts(subscription=RollsBackEveryTopic)
+    ),
     "older offsets taken": Variant(subscriber=with_parts(fetching=TakesOlderOffsets)),
     "fetched outlives unsubscribe": Variant(subscriber=with_parts(subscription=KeepsWhatItFetched)),
     "loss swallowed": Variant(subscriber=with_parts(fetching=SwallowsLosses)),

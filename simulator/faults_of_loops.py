@@ -71,11 +71,11 @@ class OneMarkForAll(Inbox):
 class CountsTheWholeRun(TopicSubscription):
     """What a loop was to take counts as taken when it is left."""
 
-    def end_run(self, messages: list[Message]) -> None:
-        run = self._run
+    def end_run(self) -> None:
+        run = self.run
         if run is not None:
-            run.marks[run.slot] = run.first + len(messages)
-        super().end_run(messages)
+            run.marks[run.slot] = run.first + len(run.messages)
+        super().end_run()
 
 
 FAULTS_OF_LOOPS: Mapping[str, Variant] = {

@@ -17,6 +17,7 @@ from reliable_pubsub.common.core.errors import (
     OutOfRangeError,
     StaleError,
     TruncatedError,
+    UsageError,
 )
 from reliable_pubsub.common.core.message_base import QoS, SessionKind, Start
 from reliable_pubsub.common.core.plan_mark import PlanMark, mark_of
@@ -158,10 +159,19 @@ class SubscriberMachine(ClientMachine):
                 message=0 if done else mark.message + count,
                 output_bytes=len(disk.output),
             )
-            subscriber.record(topic, mark.note)
+            self._record(subscriber, topic, mark)
             if self._leaves(subscriber):
                 return False
         return True
+
+    def _record(self, subscriber: Subscriber, topic: str, mark: PlanMark) -> None:
+        """Record what is in the output; it stays in hand if this is interrupted (rule R31)."""
+        while True:
+            try:
+                subscriber.record(topic, mark.note)
+            except Interrupted:
+                continue
+            return
 
     def _do(self, subscriber: Subscriber, process: Process, step: Step) -> list[Message]:
         self._subscribe_again(subscriber, self._subscribes_again & {step.topic})
@@ -325,9 +335,16 @@ class SubscriberMachine(ClientMachine):
 
     def _reject(self, subscriber: Subscriber, process: Process, message: Message) -> None:
         """Give a message up; what came with it is in hand, so the next call does this first."""
+        was_interrupted = False
         while True:
             try:
                 subscriber.reject(message, "the program cannot read it")
+            except Interrupted:
+                was_interrupted = True
+            except UsageError:
+                if not was_interrupted:
+                    raise
+                return  # it was rejected before
             except InDoubtError as error:
                 try:
                     self.wait_or_end(process, error)

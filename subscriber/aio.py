@@ -43,11 +43,11 @@ from .qos_warning import warn_of_lower_qos
 class Subscriber(AioClient[SubscriberEngine]):
     """Receives the messages of topics, each once, across its own crashes and the proxy's.
 
-    The calls are those of the blocking `Subscriber`, awaited, with the same arguments and errors; a
-    proxy that is away does not stop the event loop. One task at a time: a second one is refused
-    while a call is open. A call that is cancelled counts as a crash of the client within its
-    process: the next call begins with the stored state, and messages in hand are redelivered,
-    marked.
+    The calls are those of the blocking `Subscriber`, awaited, with the same arguments and errors.
+    Neither an unreachable proxy nor a hung disk stops the event loop. One task at a time: a second
+    one is refused while a call is open. A cancelled call undoes at most the deliveries that it made
+    itself: messages of earlier calls stay in hand, so `asyncio.wait_for(subscriber.get(...), 1)` is
+    a way to limit a wait.
     """
 
     @checked
@@ -84,6 +84,9 @@ class Subscriber(AioClient[SubscriberEngine]):
         self._inbox = opened.engine.session.inbox
         self._handlers = Handlers()
         super().__init__(client, opened, waits=False)
+        self._gate.undo = self._inbox.undo
+        if opened.remembers:
+            _ = opened.state.marks  # made here, and not in the event loop
 
     async def __aexit__(
         self,
@@ -94,7 +97,21 @@ class Subscriber(AioClient[SubscriberEngine]):
         if kind is None:
             await self.close()
         else:
-            await self._close(error)
+            await self._break_off(error)
+
+    @closing
+    async def _break_off(self, error: BaseException | None) -> None:
+        """Close without acknowledging the messages in hand; a group has them back immediately."""
+        has_to_tell = not self._opened.remembers or self._engine.groups.members
+        try:
+            if not self._gate.closed and has_to_tell:
+                with self._opened.last_words():
+                    self._gate.begin_again()
+                    await self._run(
+                        self._engine.break_off(tells_cursors=not self._opened.remembers)
+                    )
+        finally:
+            self._free(error)
 
     @closing
     async def close(self) -> None:
@@ -112,17 +129,7 @@ class Subscriber(AioClient[SubscriberEngine]):
 
     async def abandon(self) -> None:
         """Close socket and state without acknowledging the messages in hand: redelivered later."""
-        await self._close(None)
-
-    @closing
-    async def _close(self, error: BaseException | None) -> None:
-        """Close without acknowledging the messages in hand; a group has them back immediately."""
-        if self._gate.closed or not self._engine.groups.members:
-            self._free(error)
-            return
-        with self._opened.last_words(self._free, error):
-            self._gate.begin_again()
-            await self._run(self._engine.fail())
+        await self._break_off(None)
 
     @gated
     async def subscribe(

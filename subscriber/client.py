@@ -45,7 +45,8 @@ class Subscriber(SubscriberLife):
 
     Threads: one for each call; a second one is refused while a call is open. A forked child needs a
     client of its own. An exception that is not a `PubSubError` (Ctrl-C, an alarm) may interrupt a
-    call and be caught: the next call begins as after a crash, and messages in hand are redelivered.
+    call and be caught: the next call begins as after a crash, but messages of earlier calls stay in
+    hand.
 
     A message is acknowledged when the program comes back for the next one,
     calls `acknowledge`, or leaves the `with` block without an error. With `state_dir` the position

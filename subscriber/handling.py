@@ -171,9 +171,9 @@ def _failed(
     attempts = message.delivery_count if in_group else 1
     while True:
         pause_s = handler.pause_before(attempts)
+        _warn(handler, message, error, attempts, pause_s)
         if pause_s is None and handler.on_failure == "stop":
             return error
-        _warn(handler, message, error, attempts, pause_s)
         if in_group:
             yield partial(client.fail, message, pause_s, reason_of(error, attempts))
             return None
@@ -196,8 +196,14 @@ def _failed(
 def _warn(
     handler: Handler, message: Message, error: Exception, attempts: int, pause_s: float | None
 ) -> None:
-    then = "it is rejected" if pause_s is None else f"again in {pause_s:g} s"
+    if pause_s is not None:
+        then = f"again in {pause_s:g} s"
+    else:
+        then = "it is rejected" if handler.on_failure == "reject" else "`run` ends"
     _log.warning(
-        "the handler of topic %r failed with %s at offset %d, attempt %d of %d; %s",
-        *(message.topic, type(error).__name__, message.offset, attempts, handler.retries + 1, then),
+        "the handler of topic %r failed with %s at offset %d, message %s, attempt %d of %d; %s",
+        *(message.topic, type(error).__name__, message.offset, message.message_id),
+        *(attempts, handler.retries + 1, then),
+        exc_info=error,
+        extra={"topic": message.topic, "offset": message.offset, "message_id": message.message_id},
     )

@@ -15,12 +15,25 @@ class SubscriberLife(BlockingClient[SubscriberEngine]):
         """Begin with what was opened, which is closed here."""
         self.inbox = opened.engine.session.inbox
         super().__init__(client, opened, threads=False)
+        self._gate.undo = self.inbox.undo
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if kind is None:
             self.close()
         else:
-            self._close(error)
+            self._break_off(error)
+
+    @closing
+    def _break_off(self, error: BaseException | None) -> None:
+        """Close without acknowledging the messages in hand; a group has them back immediately."""
+        has_to_tell = not self._opened.remembers or self._engine.groups.members
+        try:
+            if not self._gate.closed and has_to_tell:
+                with self._opened.last_words():
+                    self._gate.begin_again()
+                    self._run(self._engine.break_off(tells_cursors=not self._opened.remembers))
+        finally:
+            self._free(error)
 
     @gated
     def connect(self) -> None:
@@ -47,14 +60,4 @@ class SubscriberLife(BlockingClient[SubscriberEngine]):
 
     def abandon(self) -> None:
         """Close socket and state without acknowledging the messages in hand: redelivered later."""
-        self._close(None)
-
-    @closing
-    def _close(self, error: BaseException | None) -> None:
-        """Close without acknowledging the messages in hand; a group has them back immediately."""
-        if self._gate.closed or not self._engine.groups.members:
-            self._free(error)
-            return
-        with self._opened.last_words(self._free, error):
-            self._gate.begin_again()
-            self._run(self._engine.fail())
+        self._break_off(None)

@@ -93,7 +93,8 @@ class MessageLoop:
         if self.handled is not None:
             self.handled = -1
         if isinstance(found, Running):
-            self.messages, self.marks, self.slot, self.first, self.lease_is_over = found
+            _, self.marks, self.slot, self.first, self.lease_is_over = found
+            self.messages = found.messages[:]  # emptied, so that the loop comes back to its client
         else:
             self.messages, self.marks, self.slot, self.first = found, [0], 0, 0
             self.lease_is_over = None
@@ -111,10 +112,10 @@ class MessageLoop:
         return not self.has_left and (steps is None or steps.gi_frame is None)
 
     def drop(self) -> None:
-        messages = self.messages[:]
         self.messages.clear()
-        if self.is_run and isinstance(self._holder, Membership):
-            self._holder.end_run(messages)  # which returns what was not taken
+        was_received = not self.was_interrupted
+        if self._holder is not None and not (was_received and self.is_handled):
+            self._holder.keep_taken(was_received=was_received)
 
     def end(self) -> bool:
         messages = self.messages[:]
@@ -155,7 +156,7 @@ class MessageLoop:
             return
         taken = self.marks[self.slot] - self.first
         if self.is_run:
-            self._holder.end_run(messages)
+            self._holder.end_run()
         if isinstance(self._holder, Membership):
             is_done = self.handled is not None and self.is_handled
             self._holder.last_taken = [] if is_done else messages[taken - 1 : taken]

@@ -41,6 +41,7 @@ class Save(Struct, frozen=True, gc=False):
 
     changes: Mapping[str, bytes | None]
     durable: bool = False  # sync to disk, with every write before it
+    mark: tuple[int, int] | None = None  # slot and number of a mark that is set before
 
 
 class Hears(Protocol):

@@ -86,13 +86,15 @@ class DeadLetters:
         place = subscription.place
         deliveries = place.deliveries(message.offset)
         letter = dead_letter(message, self._session.client, deliveries, reason)
+        before = subscription.in_hand
+        subscription.begin_letter(message, letter)
         subscription.move(place.rejecting(message.offset, reason))
         try:
             yield from self._session.inbox.save(subscription, durable=True)
         except PubSubError:
             subscription.move(place)
+            subscription.letter_not_begun(before)
             raise
-        subscription.begin_letter(message, letter)
 
     def finish(self, subscription: TopicSubscription) -> Conversation[int]:
         """Send the pending dead letter, for the first time or again: always the same bytes.

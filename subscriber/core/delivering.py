@@ -105,7 +105,7 @@ class Delivering:
         try:
             yield from self._inbox.save(subscription)
         except PubSubError as error:  # nothing was delivered, and the row before still counts
-            subscription.end_run(run.messages)
+            subscription.end_run()
             subscription.slot = slot
             self._failed(subscription, error)
             raise

@@ -90,7 +90,7 @@ class SubscriberEngine:
         )
 
     def begin_again(self, stored: Mapping[str, bytes]) -> None:
-        """Drop what is not in the stored state: messages in hand are redelivered, marked."""
+        """Continue from the stored state; what calls that returned have delivered is in hand."""
         self.session.inbox.reload(stored)
         self.session.begin_again()
         self.pushing.begin_again()
@@ -260,6 +260,7 @@ class SubscriberEngine:
 
     def reject(self, message: Message, reason: str) -> Conversation[int]:
         """Reject a message in hand; return the offset of its dead letter."""
+        self.keep(message)
         try:
             check_reason(reason)
             check_may_die(message.topic)
@@ -275,7 +276,7 @@ class SubscriberEngine:
             raise
 
     def keep(self, message: object) -> None:
-        """A `reject` or `nack` failed: the next call does not count its message as processed.
+        """Until `reject` or `nack` is done, the next call does not count a message as processed.
 
         Args:
             message: as the program gave it, perhaps altered or none; then all in hand are kept.
@@ -291,14 +292,18 @@ class SubscriberEngine:
 
     def nack(self, message: Message, delay_ms: int) -> Conversation[None]:
         """Give a message of a group back."""
-        try:
-            yield from self.groups.settle(message, "nack", delay_ms)
-        except UsageError:
-            self.keep(message)
-            raise
+        self.keep(message)
+        yield from self.groups.settle(message, "nack", delay_ms)
 
-    def fail(self) -> Conversation[None]:
-        """Give the messages of groups back immediately: the program ends by an exception."""
+    def break_off(self, *, tells_cursors: bool) -> Conversation[None]:
+        """End without the messages in hand: they are redelivered, marked; groups have them back.
+
+        Args:
+            tells_cursors: send those that the proxy does not know, because no state keeps them.
+        """
+        for subscription in list(self.session.inbox.subscriptions.values()) * tells_cursors:
+            if self.session.connected:
+                yield from self.tell_before_end(subscription)
         yield from self.groups.leave_all(fails=True)
 
     def leave(self, *, tells_ahead: bool) -> Conversation[None]:

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from reliable_pubsub.common.core.answers import (
     AnyReply,
     Busy,
@@ -134,11 +136,13 @@ class GroupRequests:
         make: Callable[[], Take | Settle],
         call: Call,
         *,
+        wait_ms: int = 0,
         confirms: bool = False,
     ) -> Conversation[AnyReply]:
         """Send the request that has no answer yet, or else a new one; take what it grants.
 
         Args:
+            wait_ms: how long the proxy may hold the answer to a TAKE.
             confirms: a new one confirms that what is fetched has come.
 
         Raises:
@@ -150,8 +154,12 @@ class GroupRequests:
                 yield from self._join_again(member)
             pending = member.pending
             if pending is None:
-                pending = member.pending = PendingRequest(make(), self._now_s(), confirms)
+                pending = PendingRequest(make(), self._now_s(), confirms)
+                member.is_sent(pending)
             request = pending.request
+            wait_s = 0.0
+            if isinstance(request, Take) and wait_ms:  # it may be an earlier call's, which waited
+                request, wait_s = replace(request, wait_ms=wait_ms), wait_ms / 1000
             call.invoke(
                 epoch=session.inbox.epoch,
                 group=member.asked.group,
@@ -159,8 +167,6 @@ class GroupRequests:
                     (one.first, one.count, one.delivery, one.how) for one in request.outcomes
                 ),
             )
-            wait_ms = request.wait_ms if isinstance(request, Take) else 0
-            wait_s = wait_ms / 1000 if isinstance(wait_ms, int) else 0.0
             reply, body = yield from session.requester.asking(request, wait_s=wait_s)
             if isinstance(reply, NotSub | Stale | LogChanged) or session.is_forgotten(reply):
                 member.lose()  # its outcomes were sent in vain; `joined` drops them

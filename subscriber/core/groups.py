@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from itertools import islice
 
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.conversation import Conversation, Save, Sleep
@@ -112,9 +112,9 @@ class Groups:
         return member if member is not None and member.has_on_its_way(message, how) else None
 
     def begin_again(self) -> None:
-        """Drop what is in hand: it comes again, marked."""
+        """Continue after an interrupted call; a request without an answer is sent again."""
         for member in self.members.values():
-            member.drop()
+            member.begin_again(self._session.inbox.undo.before.get(member, ()))
 
     # Members come and go.
 
@@ -188,6 +188,8 @@ class Groups:
                     empty, was_late = 0, True  # they are taken once more, whatever the time is
                 began_s = self._now_s()
                 if member.has_next or (empty and began_s >= deadline_s):
+                    undo = self._session.inbox.undo.before
+                    undo[member] = list(islice(member.fetched, messages_max))
                     found = member.next(messages_max, began_s)
                     call.ok(
                         epoch=self._session.inbox.epoch,
@@ -237,7 +239,6 @@ class Groups:
             What was settled too late, and what perhaps was.
         """
         wait_ms = int(patience_s(self._session, left_s, member.asked.terms.lease_ms) * 1000)
-        more: dict[str, Any] = {"wait_ms": wait_ms} if wait_ms else {}
 
         def make() -> Take:
             assert member.generation is not None
@@ -250,12 +251,11 @@ class Groups:
                 messages_max=wanted,
                 received=member.received,
                 fresh=member.is_fresh,
-                **more,
             )
 
         refused: list[Stretch] = []
         while True:
-            reply = yield from self._requests.asking(member, make, call)
+            reply = yield from self._requests.asking(member, make, call, wait_ms=wait_ms)
             if not isinstance(reply, Taken | Settled):
                 self._session.refused(reply, member.topic)
             refused += reply.refused

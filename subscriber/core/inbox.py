@@ -12,6 +12,7 @@ import msgspec
 from reliable_pubsub.common.core.client_state import MARKS_MAX, Marks
 from reliable_pubsub.common.core.conversation import Conversation, Save
 from reliable_pubsub.common.core.pattern import Pattern
+from reliable_pubsub.common.core.undo import Undo
 
 from .pattern_subscription import PATTERN, AskedPattern, PatternSubscription
 from .place import NO_PLACE, Place
@@ -38,6 +39,7 @@ class Inbox:
             marks: those of the same state, needed only by runs.
             run: number of the run before the first, random.
         """
+        self.undo = Undo()
         self.subscriptions: dict[str, TopicSubscription] = {}
         self.patterns: dict[Pattern, PatternSubscription] = {}
         self._marks = marks
@@ -45,8 +47,9 @@ class Inbox:
         self.reload(stored)
 
     def reload(self, stored: Mapping[str, bytes]) -> None:
-        """Reset to the stored rows."""
+        """Reset to the stored rows; what calls that returned have delivered stays in hand."""
         self._with_next: TopicSubscription | None = None  # saved in one step with the next one
+        self._mark: tuple[int, int] | None = None  # set with the row of a run
         decode = msgspec.msgpack.decode
         self.epoch = decode(stored[_EPOCH], type=int) if _EPOCH in stored else 0
         self.note = stored.get(_NOTE)
@@ -55,14 +58,6 @@ class Inbox:
             for name, value in stored.items()
             if name.startswith(_TOPIC)
         }
-        known = {one.pattern: one for one in self.patterns.values()}
-        self.patterns = {}
-        for name, value in stored.items():
-            if name.startswith(PATTERN):
-                asked = decode(value, type=AskedPattern)
-                one = known.get(asked.pattern) or PatternSubscription(asked)
-                one.reload(asked)
-                self.patterns[asked.pattern] = one
         for topic in {**self.subscriptions, **places}:
             place = places.get(topic)
             run = place.run if place is not None else None
@@ -72,16 +67,27 @@ class Inbox:
                     run.taken(self._marks()[run.slot], run.batches[-1][0] - place.cursor)
                 )
             self.add(topic).reload(place, after)
+        patterns: dict[Pattern, PatternSubscription] = {}
+        for name, value in stored.items():
+            if name.startswith(PATTERN):
+                asked = decode(value, type=AskedPattern)
+                one = self.patterns.get(asked.pattern) or PatternSubscription(asked)
+                one.reload(asked, self.undo)
+                patterns[asked.pattern] = one
+        self.patterns = patterns
 
     def of(self, topic: str) -> TopicSubscription:
         """The subscription to a topic; an empty one if there is none."""
-        return self.subscriptions.get(topic) or self.new_subscription(topic)
+        return self.subscriptions.get(topic) or self._made(topic)
 
     def add(self, topic: str) -> TopicSubscription:
         """The subscription to a topic, kept from now on."""
         if topic not in self.subscriptions:
-            self.subscriptions[topic] = self.new_subscription(topic)
+            self.subscriptions[topic] = self._made(topic)
         return self.subscriptions[topic]
+
+    def _made(self, topic: str) -> TopicSubscription:
+        return self.new_subscription(topic, undo=self.undo)
 
     @property
     def places(self) -> Mapping[str, Place]:
@@ -116,8 +122,8 @@ class Inbox:
                 written.append(each)
             syncs = syncs or is_ahead
         if changes:
-            yield Save(changes, syncs)
-        self._with_next = None
+            yield Save(changes, syncs, self._mark)
+        self._with_next = self._mark = None
         for each in written:
             each.saved = each.place
             if syncs:
@@ -133,7 +139,7 @@ class Inbox:
         one.slot ^= 1
         self._run = (self._run + 1) % 2**32 or 1  # a mark that was never set is 0
         run = Running([], self._marks(), one.slot, self._run << 32)
-        run.marks[run.slot] = run.first
+        self._mark = (run.slot, run.first)
         return run
 
     def can_run(self, one: TopicSubscription | PatternSubscription) -> bool:

@@ -39,6 +39,7 @@ from .subscription import Running
 
 _offset = attrgetter("offset")
 AHEAD_MAX = 4_000  # messages that a loop takes at once, in one request and one commit; see `Pace`
+ENDS: tuple[How, ...] = ("ack", "nack", "reject")
 AHEAD_FROM = 100  # so does a program that gets as many at once; with fewer it gets what it asks for
 
 
@@ -74,28 +75,24 @@ class Membership:
         self.in_doubt: list[Stretch] = []  # what was perhaps
         self.gone: dict[int, Message] = {}  # was in hand when all of it was lost
         self.in_hand: dict[int, Message] = {}
-        self.fetched: deque[Message] = deque()
-        self.is_unconfirmed = False  # the proxy has to learn that what is fetched came
         self.pace = Pace(1, AHEAD_MAX)
         self.epoch = 0
-        self._holds_as = (0, 0)  # epoch and generation by which it holds messages
-        self.received = 0  # number of the newest TAKE whose messages came
         self.drop()
 
     def drop(self) -> None:
-        """Forget everything in hand, after a call that was interrupted: it is redelivered, marked.
-
-        What is fetched was not handed over, so it is returned.
-        """
+        """Forget everything that was held: the proxy has given it back."""
         self.gone = self.in_hand
         self.in_hand = {}
+        self.fetched: deque[Message] = deque()
+        self.is_unconfirmed = False  # the proxy has to learn that what is fetched came
+        self.received = 0  # number of the newest TAKE whose messages came
         self._noted: list[Outcome] = []  # to be reported to the proxy
-        self.give_back_ahead()
         self.until_s = 0.0  # when the lease of the fetched ones ends; only there it is used
         self._run: Running | None = None
         self.kept: dict[int, Message] = {}  # in hand; given back when the program comes back
         # Of what a loop took, the message in hand; None: everything in hand is of a get.
         self.last_taken: Sequence[Message] | None = None
+        self._left: list[Outcome] | None = None  # of the noted, when a request has taken some
         # Losses that were not reported to the program yet. The proxy reports them to another
         # member, unless this one asks for more.
         self.lost: deque[Stretch] = deque()
@@ -103,24 +100,47 @@ class Membership:
         self.is_fresh = True
         self.generation: int | None = None  # None: to be confirmed by the proxy
 
+    def begin_again(self, given: Sequence[Message]) -> None:
+        """Continue after an interrupted call: what returned calls have delivered stays in hand.
+
+        Args:
+            given: what the interrupted call was about to deliver; it is next again.
+        """
+        if self.pending is not None:
+            self._forget_sent()
+        self._left = None
+        self.end_run()
+        for message in given:
+            self.in_hand.pop(message.offset, None)
+        self._put_ahead(given)
+        self.in_hand = {
+            offset: message
+            for offset, message in self.in_hand.items()
+            if not any(self.has_on_its_way(message, how) for how in ENDS)
+        }
+
+    def _put_ahead(self, messages: Sequence[Message]) -> None:
+        """These are next, each once."""
+        known = set(map(_offset, messages))
+        rest = [message for message in self.fetched if message.offset not in known]
+        self.fetched = deque([*messages, *rest])
+
     def joined(self, reply: SubAck, epoch: int) -> None:
         """The proxy has confirmed it; in another epoch it has given back all that was held."""
         generation = reply.generation
         self.log, self.boot = reply.log, reply.boot
-        if (epoch, generation) != self._holds_as:
+        if epoch != self.epoch or generation != self.generation:
             pending = self.pending
             told = pending.request.outcomes if pending and not pending.confirms else ()
             noted = sorted(self._noted, key=lambda one: one.first)
             self.in_doubt += [Stretch(o.first, o.count) for o in told if o.how != "return"]
             self.vain += [Stretch(o.first, o.count) for o in noted if o.how != "return"]
-            self.fetched.clear()
             self.drop()
-            self._holds_as = (epoch, generation)
-        self.epoch, self.generation = epoch, generation
+            self.epoch, self.generation = epoch, generation
 
     def lose(self) -> None:
         """The proxy no longer knows what is held here; it has to confirm the membership again."""
-        self.generation, self._holds_as = None, (0, 0)
+        self.generation = None
 
     def accept_log(self) -> None:
         """Continue in the log of the proxy, also if messages of another one were held before."""
@@ -177,17 +197,12 @@ class Membership:
         self.fetched.clear()
         return self._run
 
-    def end_run(self, messages: list[Message]) -> None:
-        """What a loop took is in hand; the rest is to be handed over.
-
-        Args:
-            messages: all of the run.
-        """
-        run, self._run = self._run, None
-        if run is not None:
-            taken = run.marks[0]
-            self.in_hand.update((one.offset, one) for one in messages[:taken])
-            self.fetched.extendleft(reversed(messages[taken:]))
+    def end_run(self) -> None:
+        """What a loop took is in hand; the rest is to be handed over."""
+        if (run := self._run) is not None:
+            self.in_hand.update((one.offset, one) for one in run.messages[: run.taken])
+            self._put_ahead(run.messages[run.taken :])
+            self._run = None
 
     # What is settled.
 
@@ -200,6 +215,14 @@ class Membership:
     def keep(self, message: Message) -> None:
         """A message in hand is not processed: it is given back when the program comes back."""
         self.kept[message.offset] = message
+
+    def keep_taken(self, *, was_received: bool) -> None:
+        """The message that a loop took last is not processed: it is given back."""
+        if (run := self._run) is None:  # its only message
+            self.kept = dict(self.in_hand)
+        elif run.taken:
+            self.last_taken = run.messages[run.taken - 1 : run.taken]
+            self.keep(self.last_taken[0])
 
     def come_back(self) -> None:
         """The program has come back: what is in hand is processed."""
@@ -240,7 +263,7 @@ class Membership:
         return bool(self._noted)
 
     def take_noted(self) -> tuple[Outcome, ...]:
-        """Outcomes for the next request, neighbours as one."""
+        """Outcomes for the next request, neighbours as one; noted until it is `pending`."""
         noted = sorted(self._noted, key=lambda one: one.first)
         found: list[Outcome] = []
         taken = 0
@@ -253,8 +276,17 @@ class Membership:
             else:
                 found.append(one)
             taken += 1
-        self._noted = noted[taken:]
+        self._left = noted[taken:]
         return tuple(found)
+
+    def is_sent(self, pending: PendingRequest) -> None:
+        """A request is on its way, with the outcomes that it has taken."""
+        self.pending = pending
+        self._forget_sent()
+
+    def _forget_sent(self) -> None:
+        if self._left is not None:
+            self._noted, self._left = self._left, None
 
     # What is taken.
 
@@ -274,8 +306,8 @@ class Membership:
         until_s = pending.sent_s + reply.lease_ms / 1000
         self.until_s = min(until_s, self.until_s) if self.fetched else until_s
         self.is_unconfirmed |= reply.unconfirmed is True
-        self.fetched.extend(found)
-        self.received = pending.request.request
+        fetched = deque([*self.fetched, *found])
+        self.fetched, self.received = fetched, pending.request.request  # both or none
         self.pace.found(len(found), now_s)
 
     def confirmed(self, reply: Settled, pending: PendingRequest) -> Settled:

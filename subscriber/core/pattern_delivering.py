@@ -109,6 +109,7 @@ class PatternDelivering:
             LostError: messages of a topic are lost; the next call continues after them.
         """
         if one.current is not None:
+            self._session.inbox.undo.before.setdefault(one, one.current)
             yield from self._delivering.settle(one.current)
             self._session.inbox.save_with_next(one.current)
         deadline_s = self._now_s() + timeout_s
@@ -175,7 +176,7 @@ class PatternDelivering:
         try:
             yield from self._session.inbox.save(*(settled | ready).values())
         except PubSubError:  # nothing was delivered, and the rows of the run before still count
-            one.end_run([])
+            one.end_run()
             one.slot = slot
             raise
         one.moved |= ready

@@ -12,6 +12,7 @@ from msgspec import Struct
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.message_base import Terms
 from reliable_pubsub.common.core.pattern import Pattern
+from reliable_pubsub.common.core.undo import Undo
 from reliable_pubsub.relay.core.predicate import predicate
 
 from .pace import Pace
@@ -46,18 +47,26 @@ class PatternSubscription:
     def __init__(self, asked: AskedPattern) -> None:
         """Nothing is fetched."""
         self.pushes: PatternPushes | None = None  # None: push is off
-        self.reload(asked)
-
-    def reload(self, asked: AskedPattern) -> None:
-        """Reset to what is stored."""
-        self.ask(asked)
-        self.slot: int | None = None  # of the last run of a loop; two take turns
-        self.parts: list[RunPart] = []  # of that run
-        self.pace = Pace(AHEAD_MIN, FETCHED_MAX)
-        self.ready: deque[TopicSubscription] = deque()  # those with messages, perhaps
+        self.parts: list[RunPart] = []  # of the last run of a loop
         self.current: TopicSubscription | None = None  # whose messages were delivered last
         self.moved: dict[str, TopicSubscription] = {}  # whose cursors the proxy may not know
+        self.reload(asked, Undo())
+
+    def reload(self, asked: AskedPattern, undo: Undo) -> None:
+        """Reset to what is stored; the subscriptions are reset already.
+
+        Args:
+            undo: has the subscription that was current, if the interrupted call has changed it.
+        """
+        self.ask(asked)
+        self.slot: int | None = None  # of that run; two take turns
+        self.pace = Pace(AHEAD_MIN, FETCHED_MAX)
+        self.ready: deque[TopicSubscription] = deque()  # those with messages, perhaps
         self.boot = ""  # of the proxy that answered last
+        known = [undo.before.get(self), self.current, *(each for each, _ in self.parts)]
+        self.current = next((one for one in known if one is not None and not one.is_idle), None)
+        self.parts = []
+        self.drop_ended()
 
     def ask(self, asked: AskedPattern) -> None:
         """Continue with these arguments."""
@@ -96,10 +105,15 @@ class PatternSubscription:
             } | some
         return {topic: each for topic, each in some.items() if each.place is not each.saved}
 
-    def end_run(self, _messages: list[Message]) -> None:
+    def keep_taken(self, *, was_received: bool) -> None:
+        """See `TopicSubscription.keep_taken`."""
+        for each in [one for one, _ in self.parts] or filter(None, [self.current]):
+            each.keep_taken(was_received=was_received)
+
+    def end_run(self) -> None:
         """Settle the messages that a loop took, except the last, which is in hand."""
-        for each, run in self.parts:
-            each.end_run(run.messages)
+        for each, _ in self.parts:
+            each.end_run()
             if each.in_hand is not None:
                 self.current = each
         self.parts = []

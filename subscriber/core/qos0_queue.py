@@ -43,6 +43,7 @@ class QoS0Queue:
         self._sizes: deque[tuple[int, int]] = deque()  # messages and bytes of each batch
         self._size_bytes = 0
         self.is_missing = False  # the ring has messages that were not pushed
+        self._is_changing = False
 
     @property
     def is_confirmed(self) -> bool:
@@ -55,11 +56,13 @@ class QoS0Queue:
         return self._size_bytes < QUEUE_BYTES_MAX
 
     def begin_again(self) -> None:
-        """A call was interrupted: discard the queue, because parts may have been delivered."""
-        self.counts.lost += len(self.messages)
-        self.messages.clear()
-        self._sizes.clear()
-        self._size_bytes = 0
+        """A call was interrupted: discard the queue, if it was just changing it."""
+        if self._is_changing:
+            self.counts.lost += len(self.messages)
+            self.messages.clear()
+            self._sizes.clear()
+            self._size_bytes = 0
+            self._is_changing = False
         self.is_missing = True
 
     def confirmed(self, boot: str, end: int, *, is_new: bool) -> None:
@@ -118,6 +121,7 @@ class QoS0Queue:
         self.place = place
 
     def _take(self, topic: str, batches: Sequence[StoredBatch]) -> None:
+        self._is_changing = True
         for batch in batches:
             messages = batch.messages(topic, qos=0, is_stored=False)
             self.messages.extend(messages)
@@ -125,9 +129,11 @@ class QoS0Queue:
             self._size_bytes += batch.header.body_bytes
             self.place = batch.end
             self.counts.taken += len(messages)
+        self._is_changing = False
 
     def hand_over(self, count_max: int) -> list[Message]:
         """Take the next messages; they count as delivered, even if the program dies."""
+        self._is_changing = True
         count = min(count_max, len(self.messages))
         left = count
         while left:
@@ -137,4 +143,6 @@ class QoS0Queue:
                 break
             left -= messages
             self._size_bytes -= size
-        return [self.messages.popleft() for _ in range(count)]
+        given = [self.messages.popleft() for _ in range(count)]
+        self._is_changing = False
+        return given

@@ -17,11 +17,13 @@ from msgspec import Struct
 from reliable_pubsub.common.core.answers import SubAck
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.client_state import Marks
+from reliable_pubsub.common.core.undo import Undo
 
 from .pace import Pace
 from .place import NO_PLACE, Batches, Place
 from .push_queue import PushQueue, Standing
 from .qos0_queue import QoS0Queue
+from .restoring import ProgramState, restore
 from .states import TO_PROGRAM, TO_PROXY, SubscriptionEvent, ToProgram, ToProxy
 
 Changes = dict[str, bytes | None]
@@ -47,10 +49,7 @@ class Letter(NamedTuple):
 
 
 class Running(NamedTuple):
-    """The messages of a run. A loop sets `marks[slot]` to `first + n` before it delivers the n-th.
-
-    The list is emptied when the run is over, so that the loop comes back to its client.
-    """
+    """A run. A loop sets `marks[slot]` to `first + n` before it delivers the n-th message."""
 
     messages: list[Message]
     marks: Marks
@@ -58,19 +57,35 @@ class Running(NamedTuple):
     first: int
     over: Callable[[], bool] | None = None  # of a group: whether the lease has ended
 
+    @property
+    def taken(self) -> int:
+        """How many the loop has taken; one more if it has reached another topic (`Run.taken`)."""
+        mark = self.marks[self.slot]
+        if mark >> 32 != self.first >> 32:  # of an earlier run: this one has not begun
+            return 0
+        return min(max(mark - self.first, 0), len(self.messages) + 1)
+
 
 class TopicSubscription:
     """The state that a subscriber has for one topic."""
 
     new_qos0_queue = QoS0Queue
 
-    def __init__(self, topic: str, place: Place | None = None) -> None:
+    in_hand: Message | None = None
+    letter: Letter | None = None
+    lost_end: int | None = None
+    run: Running | None = None
+
+    def __init__(self, topic: str, place: Place | None = None, *, undo: Undo | None = None) -> None:
         """Create a subscription from the stored place; without one it is not subscribed.
 
         Args:
             place: as it is stored; whether it survives power loss is not known.
+            undo: of the calls of its client.
         """
         self.topic = topic
+        self.undo = undo or Undo()
+        self.place = NO_PLACE
         self.fetched: deque[Message] = deque()  # from the cursor on, not delivered
         self.qos0 = self.new_qos0_queue()  # what was put at QoS 0
         self.pushes: PushQueue | None = None  # None: push is off
@@ -83,11 +98,16 @@ class TopicSubscription:
     def reload(self, stored: Place | None, place: Place | None) -> None:
         """Reset to the stored place, after a call interrupted by a foreign exception.
 
-        The queues stay, with their counts, and are reset by their owners.
+        What calls that returned have delivered stays in hand. The queues stay, with their counts,
+        and are reset by their owners.
 
         Args:
             place: the stored one, after what a run has taken since.
         """
+        before = self.undo.before.get(self) or ProgramState.of(self)
+        before = self.undo.before[self] = before._replace(  # this may be interrupted itself
+            letter=self.letter or before.letter, is_kept=self.is_kept or before.is_kept
+        )
         self.saved = stored or NO_PLACE  # the place as it was written
         self.place = place or NO_PLACE  # the position of the subscriber
         self.is_kept = False
@@ -101,6 +121,10 @@ class TopicSubscription:
         self.fetched.clear()
         if self.qos0.is_confirmed:
             self.qos0.begin_again()
+        self._restore(before)
+
+    def _restore(self, before: ProgramState) -> None:
+        restore(self, before)
 
     # The place, and whether it is written.
 
@@ -179,6 +203,11 @@ class TopicSubscription:
     # The program.
 
     @property
+    def is_idle(self) -> bool:
+        """Whether the program has nothing that its next call settles."""
+        return self._to_program is ToProgram.IDLE
+
+    @property
     def has_next(self) -> bool:
         """Whether a message can be delivered."""
         return bool(self.fetched or self.qos0.messages)
@@ -197,8 +226,7 @@ class TopicSubscription:
         """Whether a loop may take the fetched messages with one write for all of them."""
         place = self.place
         is_limited = place.max_deliveries and place.deliveries(place.cursor)
-        is_idle = self._to_program is ToProgram.IDLE
-        return is_idle and bool(self.fetched) and not self.qos0.messages and not is_limited
+        return self.is_idle and bool(self.fetched) and not self.qos0.messages and not is_limited
 
     @property
     def run_slot(self) -> int | None:
@@ -222,16 +250,12 @@ class TopicSubscription:
         self.fetched = deque(islice(self.fetched, len(batches.messages), None))
         return run
 
-    def end_run(self, messages: list[Message]) -> None:
-        """Settle the messages that a loop took, except the last, which is in hand.
-
-        Args:
-            messages: all of the run.
-        """
-        run = self._run
+    def end_run(self) -> None:
+        """Settle the messages that a loop took, except the last, which is in hand."""
+        run = self.run
         if run is None:
             return
-        taken = min(max(run.marks[run.slot] - run.first, 0), len(messages) + 1)  # see `Run.taken`
+        messages, taken = run.messages, run.taken
         self.happened(SubscriptionEvent.END_RUN)
         self.place = self.place.after_run(taken)
         self.fetched.extendleft(reversed(messages[taken:]))
@@ -246,7 +270,7 @@ class TopicSubscription:
         if self.is_kept or self.place is NO_PLACE:
             self.drop()
             return
-        last, lost_end = self.in_hand, self._lost_end
+        last, lost_end = self.in_hand, self.lost_end
         self.happened(SubscriptionEvent.SETTLE)
         if last is not None:
             self.place = self.place.moved(last.offset + 1, last.timestamp_ns)
@@ -255,17 +279,33 @@ class TopicSubscription:
         while self.fetched and self.fetched[0].offset < self.place.cursor:
             self.fetched.popleft()  # in hand through one pattern, fetched through another
 
+    def keep_taken(self, *, was_received: bool) -> None:
+        """The message that a loop took last is not processed; before a reset.
+
+        Args:
+            was_received: false: perhaps the program does not even have it.
+        """
+        self.is_kept = True
+        if not was_received:
+            self.in_hand = self.run = None
+
     def begin_letter(self, message: Message, body: bytes) -> None:
         """A dead letter of this message will be sent; earlier messages are processed."""
-        self.is_kept = False
         last = self.in_hand
         rest = last if last is not None and last.offset > message.offset else None
         self.happened(SubscriptionEvent.BEGIN_LETTER, letter=Letter(message, body, rest))
+        self.is_kept = False
 
     def keep(self, message: Message) -> None:
         """A rejection failed: the next `get` does not count its message as processed."""
         if self.has_in_hand(message):
             self.is_kept = True
+
+    def letter_not_begun(self, in_hand: Message | None) -> None:
+        """The rejection could not be written: what was in hand still is."""
+        self.happened(SubscriptionEvent.LETTER_REFUSED)
+        if in_hand is not None:
+            self.happened(SubscriptionEvent.HAND_OVER, in_hand=in_hand)
 
     def letter_stored(self) -> None:
         """The dead letter is stored; later messages of the same `get` are still in hand."""
@@ -304,8 +344,10 @@ class TopicSubscription:
         Args:
             in_hand, lost_end, letter, run: what is known in the new state, and only there.
         """
+        if self not in self.undo.before:
+            self.undo.before[self] = ProgramState.of(self)
         self._to_program = TO_PROGRAM[self._to_program][event]
         self.in_hand = in_hand  # IN_HAND: the last delivered message
-        self._lost_end = lost_end  # LOSS_REPORTED: messages below it are lost
+        self.lost_end = lost_end  # LOSS_REPORTED: messages below it are lost
         self.letter = letter  # LETTER: the pending dead letter
-        self._run = run  # IN_RUN
+        self.run = run  # IN_RUN

@@ -478,8 +478,8 @@ class TestADeliveryCountsWhenTheProgramHasTheMessage:
 
         again = [message for _ in range(50) for message in one.get("jobs")]
 
-        assert [m.offset for m in again if m.delivery_count > 1] == [1, 2]
         assert [m.offset for m in again if m.delivery_count == 1] == list(range(3, 50))
+        assert len(again) == 47  # what the loop had taken is processed
 
     def test_it_does_where_a_member_died_of_it(self) -> None:
         house = House(max_deliveries=2, lease_s=2.0)
@@ -656,16 +656,16 @@ class TestAStoreIsSetBack:
 
 
 class TestAfterACallWasBrokenOff:
-    def test_what_was_in_hand_comes_again_marked(self) -> None:
+    def test_what_was_in_hand_stays_in_hand(self) -> None:
         house = House()
         one = house.member("w1")
-        house.put(b"a")
-        one.get("jobs")
-        one._begin_again()
-
+        house.put(b"a", b"b")
         (message,) = one.get("jobs")
+        one._gate._is_broken = True
 
-        assert message.delivery_count == 2
+        one.ack(message)
+
+        assert texts(one.get("jobs")) == ["b"]
 
 
 @pytest.mark.parametrize(

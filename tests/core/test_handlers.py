@@ -100,6 +100,25 @@ def test_a_fast_handler_of_one_topic_fetches_ahead_as_a_loop_does() -> None:
     assert len(house.transport.sent) - before <= 3
 
 
+@pytest.mark.parametrize("on_failure", ["stop", "reject"])
+def test_each_failure_of_a_handler_is_logged_with_its_traceback_and_its_message(
+    caplog: pytest.LogCaptureFixture, on_failure: Any
+) -> None:
+    house = House()
+    house.put("a")
+    with suppress(ValueError):
+        house.run(house.failing("a"), retries=1, pause_s=0, on_failure=on_failure)
+
+    records = [record for record in caplog.records if "failed with ValueError" in record.message]
+    assert len(records) == 2
+    for record in records:
+        assert "message p_1," in record.message
+        assert "bad a" in caplog.text
+        assert record.exc_info is not None
+        assert record.exc_info[2] is not None
+        assert 'raise ValueError(f"bad' in caplog.text
+
+
 def test_a_handler_that_fails_is_called_again_with_growing_pauses() -> None:
     house = House()
     house.put("a", "b")

@@ -643,7 +643,7 @@ def test_another_call_that_is_cancelled_at_any_await_can_be_made_again(
     assert asyncio.run(at_each_await(attempt, 4)) >= 1
 
 
-def test_messages_in_hand_come_again_marked_after_a_call_that_was_cancelled(
+def test_messages_in_hand_stay_in_hand_when_another_call_is_cancelled(
     running: Service,
 ) -> None:
     with running.open_publisher("w") as writer:
@@ -655,10 +655,10 @@ def test_messages_in_hand_come_again_marked_after_a_call_that_was_cancelled(
             assert len(await reader.get("t", timeout_s=30)) == 1
             cancelled, _ = await cancelled_at(reader.history("t"), 0)
             assert cancelled
-            found = [*await reader.get("t", timeout_s=30), *await reader.get("t", timeout_s=30)]
+            found = [*await reader.get("t", timeout_s=30), *await reader.get("t")]
             return [(message.payload, message.redelivered) for message in found]
 
-    assert asyncio.run(program()) == [(b"1", True), (b"2", False)]
+    assert asyncio.run(program()) == [(b"2", False)]
 
 
 def test_a_stream_whose_block_is_cancelled_ends_soon_although_the_proxy_is_away() -> None:

@@ -49,7 +49,9 @@ def test_one_run_handles_several_topics_which_are_pushed(running: Service) -> No
         assert own == [{"n": n} for n in range(40) if n % 2 == parity]
 
 
-def test_handlers_of_asyncio_are_awaited_retried_and_acknowledged(running: Service) -> None:
+def test_handlers_of_asyncio_are_awaited_retried_and_acknowledged(
+    running: Service, caplog: pytest.LogCaptureFixture
+) -> None:
     handled: list[str] = []
     endpoint: dict[str, Any] = {"endpoint": running.subscriber_endpoint}
 
@@ -83,6 +85,9 @@ def test_handlers_of_asyncio_are_awaited_retried_and_acknowledged(running: Servi
 
     assert asyncio.run(program()) == ["c"]
     assert handled == ["a", "b", "c", "c", "d", "e"]
+    failed = [one for one in caplog.records if "failed with ValueError" in one.getMessage()]
+    assert [one.exc_info is not None for one in failed] == [True, True]
+    assert all("message p_3," in one.getMessage() for one in failed)
 
 
 def test_a_run_that_is_cancelled_in_a_handler_does_not_acknowledge_its_message(

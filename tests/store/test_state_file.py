@@ -92,6 +92,34 @@ class TestAWrite:
 
         assert reopened(state) == {"pending": b"old"}
 
+    @pytest.mark.parametrize("name", ["", "publisher-p.sqlite3", "publisher-p.lock"])
+    @pytest.mark.parametrize("way", ["removed", "replaced", "moved"])
+    def test_is_refused_when_the_files_are_not_ours_any_more(
+        self, tmp_path: Path, name: str, way: str
+    ) -> None:
+        directory = tmp_path / "state"
+        state = a_state(directory)
+        state.write({"a": b"1"}, durable=False)
+        path = directory / name
+        if way == "removed" and not name:
+            shutil.rmtree(path)
+        elif way == "removed":
+            path.unlink()
+        else:
+            path.rename(tmp_path / "old")
+        if way == "replaced" and not name:
+            a_state(directory).close()
+        elif way == "replaced":
+            path.touch()
+
+        def writes() -> None:
+            for _ in range(2 if name else 1):  # each looks at one file
+                state.write({"a": b"2"}, durable=False)
+
+        with pytest.raises(StorageFailedError, match="removed or replaced"):
+            writes()
+        state.close()
+
 
 class TestTheLock:
     def test_lets_one_process_use_an_id(self, tmp_path: Path) -> None:

@@ -1,0 +1,44 @@
+"""`Undo`: what a call has changed for the program, as it was when the call began. Pure.
+
+If the call is interrupted, this is restored: an interrupted call undoes at most the deliveries that
+it made itself (rule R31).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class Mark(Protocol):
+    """The mark of a call; see `Gate`."""
+
+    def locked(self) -> bool:
+        """Whether the call has not ended properly."""
+
+
+class Undo:
+    """What the newest call has changed: each owner, with its state before."""
+
+    def __init__(self) -> None:
+        """Create it; nothing has changed."""
+        self.before: dict[Any, Any] = {}
+        self._mark: Mark | None = None
+
+    def begin(self, mark: Mark | None) -> None:
+        """Begin a call; the one before ended properly, or was undone.
+
+        Args:
+            mark: locked until it ends properly; None: nothing can interrupt between two calls.
+        """
+        self.before.clear()
+        self._mark = mark
+
+    def interrupted(self, mark: Mark) -> None:
+        """An exception has left a call, even if its mark is released."""
+        if self._mark is mark:
+            self._mark = None
+
+    def end_proper(self) -> None:
+        """Forget a call that ended properly: the exception came after it."""
+        if self._mark is not None and not self._mark.locked():
+            self.begin(None)
