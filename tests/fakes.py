@@ -177,11 +177,12 @@ def a_sub(
     cursor: int | None = None,
     witness_ns: int | None = None,
     start: Start | None = None,
+    seeks: bool = False,
     terms: Terms = Terms(),  # noqa: B008  (frozen)
 ) -> Sub:
-    """A subscriber subscribes; with a cursor and no log it begins at that offset."""
+    """A subscriber subscribes; with a cursor and no log it seeks to that offset."""
     if cursor is not None and log is None:
-        start, cursor = Start("offset", cursor), None
+        start, cursor, seeks = Start("offset", cursor), None, True
     return Sub(
         client=client,
         epoch=epoch,
@@ -192,6 +193,7 @@ def a_sub(
         cursor=cursor,
         witness_ns=witness_ns,
         start=start,
+        seeks=seeks or UNSET,
         terms=terms,
     )
 

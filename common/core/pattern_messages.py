@@ -36,6 +36,7 @@ class Match(Request, frozen=True, kw_only=True, tag="MATCH"):
     match: Pattern
     control: Positive  # numbers MATCH, SUB and UNSUB within the epoch; a late copy is STALE (R12)
     start: Start | None = None  # of the topics that exist now; None: after the newest message
+    seeks: bool | UnsetType = UNSET  # True: also move the subscriptions that exist to `start`
     terms: Terms = Terms()  # of the subscriptions; a clean session begins them again
     ends: bool = False  # end the pattern, and the subscriptions that no other one of the sender has
 

@@ -125,15 +125,14 @@ def _begun(
         is_there = one is not None and one.active
         if not is_there and log.live_count >= state.settings.subscriptions_per_topic_max:
             return limit_reached(state, request, "subscriptions_per_topic_max")
-        if one is not None and is_there and one.terms.session == "persistent":
+        if one is not None and is_there and one.terms.session == "persistent" and not request.seeks:
             continue
         cursor = _first(state, request, log, one, now_ns)
         if isinstance(cursor, Decision):
             return cursor
-        begun = begun_after(
-            state, log, request.client, session, request.terms, request.control, cursor
-        )
-        if one is not None and is_there:
+        terms = one.terms if one is not None and is_there and request.seeks else request.terms
+        begun = begun_after(state, log, request.client, session, terms, request.control, cursor)
+        if one is not None and is_there and request.seeks is not True:
             begun = _instead(one, begun)
         records.append(begun)
     reply = Matched(**echo(state, request), topics=topics, already=known is not None)
@@ -163,6 +162,7 @@ def _first(
     """Where the subscription to an existing topic begins: as with SUB."""
     if request.start is None:
         return log.end
+    redelivers = request.seeks is True or request.start.at in ("now", "last")
     sub = Sub(
         client=request.client,
         epoch=request.epoch,
@@ -170,6 +170,8 @@ def _first(
         topic=log.topic,
         control=request.control,
         start=request.start,
+        cursor=None if redelivers else 0,  # as of a subscriber without a state
+        terms=request.terms,
     )
     return chosen_offset(state, sub, log, one, request.start, now_ns)
 

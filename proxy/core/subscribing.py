@@ -81,14 +81,32 @@ def _place_of(
     generation = known.generation if known else state.generation_floor
     if active is not None and _goes_where_an_operator_put_it(active, request):
         return generation, active.cursor, active.moved
-    if request.start is not None and (request.start.at != "last" or active is None):
+    if request.start is not None and (active is None or _begins_again(active, request)):
         cursor = chosen_offset(state, request, log, known, request.start, now_ns)
         if isinstance(cursor, Decision):
             return cursor
         return generation + 1, cursor, _skipped_by_operator(known, request, cursor)
     if active is None:
-        return generation + 1, log.end if request.cursor is None else request.cursor, ""
+        cursor = log.end if request.cursor is None else request.cursor
+        if known is not None and known.moved and request.cursor is not None:
+            cursor = max(cursor, known.cursor)
+        return generation + 1, cursor, _skipped_by_operator(known, request, cursor)
     return generation, max(active.cursor, request.cursor or 0), ""
+
+
+def _begins_again(active: Subscription, request: Sub) -> bool:
+    """Whether a start moves an existing subscription (rule R33); else it resumes."""
+    if request.start is None or request.start.at == "last":
+        return False
+    return (
+        bool(request.seeks)
+        or request.terms.qos == 0
+        or "clean"
+        in {
+            request.terms.session,
+            active.terms.session,
+        }
+    )
 
 
 def _goes_where_an_operator_put_it(active: Subscription, request: Sub) -> bool:
@@ -106,7 +124,7 @@ def _goes_where_an_operator_put_it(active: Subscription, request: Sub) -> bool:
 def _skipped_by_operator(known: Subscription | None, request: Sub, cursor: int) -> Moved:
     """How an operator moved a subscription that ended before its subscriber could hear of it.
 
-    Else a start passes over what was skipped, and GET tells of no loss.
+    Otherwise it would pass over what was skipped, and GET would report no loss.
     """
     if known is None or request.cursor is None:
         return ""

@@ -142,6 +142,30 @@ class SubscriberEngine:
         self.pushing.use(asked.pattern, push)
         return topics
 
+    def seek(self, topic: str, start: Start, log: str | None) -> Conversation[int]:
+        """Move an existing subscription; return its cursor."""
+        if topic in self.groups.members:
+            raise UsageError(
+                f"topic {topic!r}: a group cannot be moved, because its messages end in any order; "
+                "end it (ends_group), and subscribe again with the `start` you want"
+            )
+        subscription = self.session.inbox.of(topic)
+        place = subscription.place
+        if not subscription.is_subscribed:
+            self._requests.refuse(topic)
+        asked = Asked(
+            start=start, seeks=True, log=log, terms=place.terms, max_deliveries=place.max_deliveries
+        )
+        subscription.drop_fetched()  # messages in hand stay in hand, if this is refused
+        yield from self._subscribing.subscribe(subscription, asked)
+        subscription.drop()
+        return subscription.place.cursor
+
+    def seek_all(self, pattern: Pattern, start: Start) -> Conversation[int]:
+        """Move the subscriptions of a pattern; return how many topics it matches now."""
+        one = self._patterns.of(pattern)
+        return (yield from self._patterns.seek(one, start, self.tell_before_end))
+
     def join(self, topic: str, asked: JoinTerms) -> Conversation[int]:
         """Become a member of a group; return its cursor."""
         if self.session.inbox.of(topic).is_subscribed:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.answers import AnyReply
@@ -68,6 +69,32 @@ class PatternSubscribing:
             each.move(replace(each.place, terms=asked.terms))
         yield from self._session.inbox.save(*made_persistent, durable=True, also=one.row())
         self._session.inbox.patterns[asked.pattern] = one
+        return reply.topics
+
+    def seek(
+        self,
+        one: PatternSubscription,
+        start: Start,
+        tell: Callable[[TopicSubscription], Conversation[None]],
+    ) -> Conversation[int]:
+        """Move the subscriptions of a pattern; return how many topics it matches now.
+
+        Their places here are given up first, so that none of them is resumed.
+
+        Args:
+            tell: sends the cursor of a subscription whose place is given up.
+        """
+        known = self._session.inbox.subscriptions.items()
+        moved = [each for topic, each in known if each.is_subscribed and is_of(one.pattern, topic)]
+        if start.at != "last":
+            for each in moved:
+                yield from tell(each)
+            yield from self._give_up(moved, {})
+        with self._session.recorder.call("match") as call:
+            reply = yield from self._match(one.asked, call, start=start, seeks=True)
+            if not isinstance(reply, Matched):
+                self._session.refused(reply)
+            call.ok(epoch=self._session.inbox.epoch)
         return reply.topics
 
     def _clean(self, pattern: Pattern) -> list[TopicSubscription]:
@@ -131,13 +158,26 @@ class PatternSubscribing:
                 call.ok(epoch=inbox.epoch)
 
     def _match(
-        self, asked: AskedPattern, call: Call, *, start: Start | None = None, ends: bool = False
+        self,
+        asked: AskedPattern,
+        call: Call,
+        *,
+        start: Start | None = None,
+        seeks: bool = False,
+        ends: bool = False,
     ) -> Conversation[AnyReply]:
         def ask() -> Conversation[AnyReply]:
             head = self._session.control_head()
             call.invoke(epoch=self._session.inbox.epoch, match=pattern_in_words(asked.pattern))
             return self._session.asking(
-                Match(**head, match=asked.pattern, start=start, terms=asked.terms, ends=ends)
+                Match(
+                    **head,
+                    match=asked.pattern,
+                    start=start,
+                    seeks=seeks or UNSET,
+                    terms=asked.terms,
+                    ends=ends,
+                )
             )
 
         return self._session.asking_as_known(ask)
