@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import msgspec
+from msgspec import UNSET
 
 from reliable_pubsub.common.core.actions import AnyAction, Effect
 from reliable_pubsub.common.core.group_messages import Stretch
@@ -169,7 +170,7 @@ def _patterns(connection: SqlConnection) -> list[StoredPattern]:
         StoredPattern(
             subscriber,
             Pattern(kind, text),
-            Terms(qos=qos, session=session, lease_ms=lease_ms),
+            Terms(qos=qos, session=session, lease_ms=lease_ms, by_pattern=True),
             reader,
         )
         for subscriber, kind, text, qos, session, lease_ms, reader in connection.execute(
@@ -192,7 +193,7 @@ def _subscriptions(connection: SqlConnection) -> dict[int, list[StoredSubscripti
         "SELECT topic_id, subscriber, generation, cursor, active, shown, expired, qos, session,"
         " lease_ms FROM subscription"
     ):
-        terms = Terms(qos=qos, session=session, lease_ms=lease_ms)
+        terms = Terms(qos=qos, session=session, lease_ms=lease_ms, by_pattern=active == 2 or UNSET)
         subscriber, generation, cursor = place
         subscription = StoredSubscription(
             subscriber,

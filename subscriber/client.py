@@ -126,16 +126,17 @@ class Subscriber(SubscriberLife):
     ) -> int:
         """Subscribe, from the end of the topic; an existing subscription resumes.
 
-        With `match` to every topic that a pattern matches, now and later: a later one from its
-        first message, each with a cursor of its own. The other calls take the pattern in place of a
-        topic: `get(match)`, `messages(match)`, `unsubscribe(match)`.
+        With `match` to every topic that a pattern matches, now and later, each with a cursor of its
+        own. The other calls take the pattern as a topic: `get(match)`, `unsubscribe(match)`.
+
+        Subscriptions of one subscriber to the same topic share its cursor: a message is delivered
+        once, by the first call that reads the topic, if any of them wants it.
 
         Args:
             match: `glob(...)`, `regex(...)` or `prefix(...)`, for topics that the key may read.
                 `start` is of those that exist now, and no offset; not with `group`.
             where: with `match`, a condition on the headers of a message, as in `region = "eu" and
-                level in ("warning", "error")` (docs/relay.md). Others are not delivered, and
-                acknowledged with what is.
+                level in ("warning", "error")` (docs/relay.md). Others are acknowledged unseen.
             start: where a new subscription begins: `Now`, `LastReceived`, `Earliest`,
                 `at_offset(n)`, `newest(n)`, `at_time(t)`, `ago(age)`, or a `Position` from `read`.
                 An existing one resumes at its position: see `seek`. Acknowledged messages are not
@@ -183,18 +184,11 @@ class Subscriber(SubscriberLife):
         """Move an existing subscription to a start, whatever was acknowledged.
 
         Messages delivered before are redelivered, with `redelivered` set; skipped ones are not
-        delivered. Messages in hand are not acknowledged. A pattern moves in all of its topics.
-
-        Args:
-            start: as for `subscribe`; `LastReceived` changes nothing.
-
-        Returns:
-            As `subscribe`.
+        delivered. Messages in hand are not acknowledged. A pattern moves in all of its topics, and
+        a group cannot be moved. `LastReceived` changes nothing. Returns as `subscribe`.
 
         Raises:
-            NotSubscribedError: there is no subscription.
-            UsageError: a group, which cannot be moved; or a pattern with an offset.
-            TruncatedError, OutOfRangeError, InDoubtError, FencedError, LogChangedError.
+            NotSubscribedError, UsageError, TruncatedError, OutOfRangeError, InDoubtError.
         """
         return self._run(SeekCall(topic, start).begin(self._engine))
 
@@ -233,7 +227,7 @@ class Subscriber(SubscriberLife):
         Args:
             ends_group: end the group, for all its members.
 
-        A pattern ends with its subscriptions, but for those that another pattern has.
+        A pattern ends with the subscriptions that it made, but for those that another pattern has.
 
         The proxy remembers what was acknowledged. Messages in hand are not: should a later
         subscription begin before them, they are redelivered.

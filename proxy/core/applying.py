@@ -172,7 +172,7 @@ def unsubscribe(state: State, record: Unsubscribed) -> None:
 
 def subscribe_pattern(state: State, record: PatternSubscribed) -> None:
     """Begin a pattern, or change its terms."""
-    one = RegisteredPattern(record.terms, record.reader, state.lsn)
+    one = RegisteredPattern(record.terms, record.reader, state.lsn, record.epoch)
     state.patterns.add(record.subscriber, record.pattern, one, state.topics)
     see_control(state, record)
     state.index_patterns(record.subscriber)

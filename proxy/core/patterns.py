@@ -33,8 +33,8 @@ from reliable_pubsub.common.core.pattern_messages import (
 from reliable_pubsub.common.core.requests import Get, Sub
 from reliable_pubsub.relay.core.pattern import Kinds, is_of
 
-from .appending import begun_after
-from .pattern_index import RegisteredPattern, outlasts
+from .appending import begun_after, resumed
+from .pattern_index import RegisteredPattern
 from .reading import cursor_moved, get, subscription_of
 from .records import (
     ControlSeen,
@@ -43,7 +43,6 @@ from .records import (
     PatternEnded,
     PatternSubscribed,
     Record,
-    Subscribed,
 )
 from .replies import decided, echo, limit_reached, malformed
 from .sessions import fence
@@ -105,11 +104,12 @@ def _begun(
     now_ns: int,
 ) -> Decision:
     reader = _reader(request)
+    terms = replace(request.terms, by_pattern=True)
     records: list[Record] = [
         PatternSubscribed(
             request.client,
             request.match,
-            request.terms,
+            terms,
             reader,
             session.epoch,
             session.nonce,
@@ -125,35 +125,40 @@ def _begun(
         is_there = one is not None and one.active
         if not is_there and log.live_count >= state.settings.subscriptions_per_topic_max:
             return limit_reached(state, request, "subscriptions_per_topic_max")
-        if one is not None and is_there and one.terms.session == "persistent" and not request.seeks:
+        joined = one.terms.joined(terms) if one is not None and is_there else terms
+        if one is not None and is_there and not _begins_again(state, request, session, log, one):
+            if joined != one.terms:
+                renewed = resumed(state, log, request.client, session, joined, request.control)
+                records.append(renewed)
             continue
         cursor = _first(state, request, log, one, now_ns)
         if isinstance(cursor, Decision):
             return cursor
-        terms = one.terms if one is not None and is_there and request.seeks else request.terms
-        begun = begun_after(state, log, request.client, session, terms, request.control, cursor)
-        if one is not None and is_there and request.seeks is not True:
-            begun = _instead(one, begun)
-        records.append(begun)
+        records.append(
+            begun_after(state, log, request.client, session, joined, request.control, cursor)
+        )
     reply = Matched(**echo(state, request), topics=topics, already=known is not None)
     return decided(state, reply, *records)
 
 
-def _instead(clean: Subscription, begun: Subscribed) -> Subscribed:
-    """The record for a topic to which there is already a clean subscription.
+def _begins_again(
+    state: State, request: Match, session: Session, log: TopicLog, one: Subscription
+) -> bool:
+    """Whether a pattern moves a subscription that exists: by a seek, or as a clean session.
 
-    A clean pattern begins it again, with the terms that last longer. A persistent one keeps its
-    place, so that it no longer ends with its process.
+    A clean one is not moved if another subscription of its subscriber has it (rule R32).
     """
-    if begun.terms.session == "persistent":
-        return replace(
-            begun,
-            generation=clean.generation,
-            cursor=clean.cursor,
-            shown=clean.shown,
-            moved=clean.moved,
-        )
-    return begun if outlasts(begun.terms, clean.terms) else replace(begun, terms=clean.terms)
+    if request.seeks:
+        return True
+    if "persistent" in (request.terms.session, one.terms.session) or not one.terms.by_pattern:
+        return False
+    mine = state.patterns.of.get(request.client, {})
+    others = [
+        mine[pattern]
+        for pattern in state.patterns.patterns_of(log.topic_id)
+        if pattern in mine and pattern != request.match
+    ]
+    return all(other.epoch != session.epoch for other in others)
 
 
 def _first(
@@ -185,8 +190,8 @@ def _ended(state: State, request: Match, session: Session) -> Decision:
     records: list[Record] = [PatternEnded(request.client, request.match, *head)]
     for topic_id in state.subscribed.get(request.client, ()):
         patterns = [one for one in state.patterns.patterns_of(topic_id) if one in mine]
-        if patterns == [request.match]:
-            one = state.topic_by_id[topic_id].subscriptions[request.client]
+        one = state.topic_by_id[topic_id].subscriptions[request.client]
+        if patterns == [request.match] and one.terms.by_pattern:
             records.append(unsubscribed(topic_id, request.client, one, session, request.control))
     reply = Matched(**echo(state, request), topics=len(records) - 1, already=False)
     return decided(state, reply, *records)

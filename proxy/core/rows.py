@@ -182,7 +182,7 @@ def _add_subscription(
         *key,
         record.generation,
         record.cursor,
-        int(not ended),
+        0 if ended else 1 + bool(terms.by_pattern),
         terms.qos,
         record.shown if is_live else max(record.shown, record.cursor),
         int(expired),

@@ -125,7 +125,7 @@ CREATE TABLE subscription (
     subscriber TEXT NOT NULL,
     generation INTEGER NOT NULL,
     cursor INTEGER NOT NULL,
-    active INTEGER NOT NULL,
+    active INTEGER NOT NULL,        -- 0: ended; 2: made by patterns alone; 1: others
     qos INTEGER NOT NULL,
     shown INTEGER NOT NULL,         -- messages below it were sent
     expired INTEGER NOT NULL,

@@ -9,11 +9,11 @@ from reliable_pubsub.common.core.answers import ByeAck, Stale, SubAck, UnsubAck
 from reliable_pubsub.common.core.pattern_messages import Match
 from reliable_pubsub.common.core.requests import Bye, Sub, Unsub
 
-from .appending import topic_for
+from .appending import resumed, topic_for
 from .changed_log import log_changed, witness_ns
 from .groups import join, leave
 from .reading import not_subscribed
-from .records import ControlSeen, Decision, Moved, PatternEnded, Subscribed
+from .records import ControlSeen, Decision, Moved, PatternEnded, Record, Subscribed
 from .replies import decided, echo, limit_reached, malformed
 from .sessions import fence
 from .start_offset import chosen_offset
@@ -34,6 +34,9 @@ def sub(state: State, request: Sub, _body: bytes, now_ns: int) -> Decision:
     if request.group is not UNSET:
         return join(state, request, session, now_ns)
     active = known if known and known.active else None
+    of_patterns = state.patterns.terms_of(request.client, request.topic)
+    if of_patterns is not None:  # it takes nothing from them (rule R32)
+        request = replace(request, terms=request.terms.joined(of_patterns))
     if request.control == session.control:
         if not (active and active.expired):
             return _repeated_sub(state, request, log, known, session)
@@ -198,11 +201,13 @@ def unsub(state: State, request: Unsub, _body: bytes, _now_ns: int) -> Decision:
         return decided(state, gone, seen)
     if request.control == session.control:  # not a copy: the first one would have ended it
         return stale_control(state, request, session)
-    return decided(
-        state,
-        UnsubAck(**echo(state, request), topic=request.topic, already=False),
-        unsubscribed(log.topic_id, request.client, known, session, request.control),
-    )
+    terms = state.patterns.terms_of(request.client, request.topic)
+    if terms is None:
+        ends: Record = unsubscribed(log.topic_id, request.client, known, session, request.control)
+    else:  # the patterns still have it (rule R32)
+        ends = resumed(state, log, request.client, session, terms, request.control)
+    reply = UnsubAck(**echo(state, request), topic=request.topic, already=False)
+    return decided(state, reply, ends)
 
 
 def bye(state: State, request: Bye, _body: bytes, _now_ns: int) -> Decision:

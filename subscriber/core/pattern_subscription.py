@@ -62,6 +62,7 @@ class PatternSubscription:
     def ask(self, asked: AskedPattern) -> None:
         """Continue with these arguments."""
         self.asked = asked
+        self.fulfils: Condition | None = None  # of what a loop takes; None: all is for the program
         self.matches = condition_of(asked.where)
 
     @property

@@ -123,6 +123,7 @@ class SubscribeCall(Struct, frozen=True):
                 qos=self.qos,
                 session=self.session,
                 lease_ms=lease_ms_of(self.session, self.lease_s),
+                by_pattern=True,
             ),
             max_deliveries=self.max_deliveries,
         )
