@@ -6,7 +6,7 @@ for each subscriber of the patterns of its topic, a cursor that moves for its ow
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -58,6 +58,10 @@ class PatternIndex:
     def subscribers_of(self, pattern: Pattern) -> Collection[RegisteredPattern]:
         """The subscriptions by one pattern."""
         return [self.of[one][pattern] for one in self._subscribers[pattern]]
+
+    def names_of(self, pattern: Pattern) -> Set[str]:
+        """The subscribers that have a pattern."""
+        return self._subscribers[pattern].keys()
 
     def topics_of(self, pattern: Pattern) -> Iterator[int]:
         """The ids of the topics that match."""

@@ -8,6 +8,7 @@ answer is left to a GET of that topic.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import lt
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -29,6 +30,7 @@ from reliable_pubsub.common.core.pattern_messages import (
     Match,
     Matched,
     Told,
+    UnstoredBatch,
 )
 from reliable_pubsub.common.core.requests import Get, Sub
 from reliable_pubsub.relay.core.pattern import Kinds, is_of
@@ -65,7 +67,8 @@ def match(state: State, request: Match, _body: bytes, now_ns: int) -> Decision:
     if request.control < session.control or (is_repeat and request.ends is (known is not None)):
         return stale_control(state, request, session)
     if is_repeat:
-        reply = Matched(**echo(state, request), topics=_count(state, request), already=True)
+        topics, ring = _count(state, request), state.rings.number
+        reply = Matched(**echo(state, request), topics=topics, already=True, ring=ring)
         return Decision(reply, visible_at=session.lsn)
     if request.ends:
         return _ended(state, request, session)
@@ -137,7 +140,8 @@ def _begun(
         records.append(
             begun_after(state, log, request.client, session, joined, request.control, cursor)
         )
-    reply = Matched(**echo(state, request), topics=topics, already=known is not None)
+    already, ring = known is not None, state.rings.number
+    reply = Matched(**echo(state, request), topics=topics, already=already, ring=ring)
     return decided(state, reply, *records)
 
 
@@ -240,6 +244,32 @@ class _Found:
         self._messages_max = request.messages_max
         self._bytes_max = request.bytes_max
         self._batches_max = FETCH_BATCHES_MAX
+        self._unstored: list[UnstoredBatch] = []
+        self._unstored_bodies: list[bytes] = []
+        self._ring = state.rings.number
+        if request.ring is not UNSET:
+            is_of_this_start = request.ring.boot == state.boot
+            self._read_rings(request.ring.number if is_of_this_start else 0)
+
+    def _read_rings(self, number: int) -> None:
+        """Take batches at QoS 0 from a number on: at least one, and up to half of the answer."""
+        request, reader = self._request, _reader(self._request)
+        leave = self._messages_max // 2, self._bytes_max // 2, self._batches_max // 2
+        for after, topic, header, body in self._state.rings.since(number):
+            if not is_of(request.match, topic) or not self._state.authority.may_read(reader, topic):
+                continue
+            left = (
+                self._messages_max - header.count,
+                self._bytes_max - len(body),
+                self._batches_max - 1,
+            )
+            if self._unstored and any(map(lt, left, leave)):
+                return
+            self._messages_max, self._bytes_max, self._batches_max = left
+            self._unstored.append(UnstoredBatch(topic, header))
+            self._unstored_bodies.append(body)
+            self._ring = after
+        self._ring = self._state.rings.number
 
     @property
     def is_full(self) -> bool:
@@ -287,9 +317,15 @@ class _Found:
         state, visible_at = self._state, self._visible_at
         if any(isinstance(one, CursorMoved) and one.takes for one in self._records):
             visible_at = state.lsn + len(self._records)
-        reply = Fetched(**echo(state, self._request), topics=tuple(self._topics))
-        body = b"".join(self._bodies) if self._bodies else None
-        return Decision(reply, tuple(self._records), visible_at, body, not self._topics)
+        reply = Fetched(
+            **echo(state, self._request),
+            topics=tuple(self._topics),
+            unstored=tuple(self._unstored),
+            ring=self._ring,
+        )
+        body = b"".join([*self._bodies, *self._unstored_bodies])
+        is_empty = not (self._topics or self._unstored)
+        return Decision(reply, tuple(self._records), visible_at, body or None, is_empty)
 
     def _shown(self, log: TopicLog, asked: Get, reply: AnyReply | None) -> FetchedTopic:
         one = log.subscriptions[asked.client]

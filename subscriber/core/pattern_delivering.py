@@ -146,7 +146,8 @@ class PatternDelivering:
             if one.pushes is None and pause_s > 0:
                 yield Sleep(pause_s)
         one.current = found
-        one.moved[found.topic] = found
+        if found.is_subscribed:  # else its topic was never stored
+            one.moved[found.topic] = found
         return found
 
     def _write(self, one: PatternSubscription) -> Conversation[None]:

@@ -63,8 +63,9 @@ class PatternSubscribing:
         for topic in topics:
             wanted = [one.matches for one in self.covering(topic)]
             conditions = [one for one in wanted if one is not None]
-            place = self._session.inbox.of(topic).place
-            if place.terms.by_pattern and len(conditions) == len(wanted):
+            each = self._session.inbox.of(topic)
+            is_of_patterns = each.place.terms.by_pattern or not each.is_subscribed
+            if is_of_patterns and len(conditions) == len(wanted):
                 found[topic] = conditions
 
         def is_wanted(message: Message) -> bool:
@@ -86,6 +87,8 @@ class PatternSubscribing:
             call.ok(epoch=self._session.inbox.epoch)
         one = self._session.inbox.patterns.get(asked.pattern) or PatternSubscription(asked)
         one.ask(asked)
+        if one.ring is None or one.is_clean:
+            one.fetched_unstored(reply.boot, reply.ring)
         joined = [
             each
             for each in self._matched(one.pattern)
@@ -159,8 +162,16 @@ class PatternSubscribing:
     def ended(self, one: PatternSubscription) -> Conversation[None]:
         """A clean pattern has ended at the proxy; forget it, and its subscriptions."""
         yield from self._give_up(self._clean(one.pattern), one.row(ends=True))
-        self._session.inbox.patterns.pop(one.pattern, None)
+        self._forget(one.pattern)
         self._pushing.use(one.pattern, False)
+
+    def _forget(self, pattern: Pattern) -> None:
+        """Forget a pattern, with what it has at QoS 0 of topics that were never stored."""
+        inbox = self._session.inbox
+        inbox.patterns.pop(pattern, None)
+        for topic, each in inbox.subscriptions.items():
+            if is_of(pattern, topic) and not each.is_subscribed and not self.covering(topic):
+                each.ended()
 
     def unsubscribe(
         self, pattern: Pattern, tell: Callable[[TopicSubscription], Conversation[None]]
@@ -182,7 +193,7 @@ class PatternSubscribing:
             if not isinstance(reply, Matched):
                 self._session.refused(reply)
             yield from self._give_up(ending, one.row(ends=True))
-            inbox.patterns.pop(pattern, None)
+            self._forget(pattern)
             for call in (*calls, ending_all):
                 call.ok(epoch=inbox.epoch)
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.message_base import Terms
 from reliable_pubsub.common.core.pattern import Pattern
+from reliable_pubsub.common.core.pattern_messages import RingPlace
 from reliable_pubsub.relay.core.predicate import predicate
 
 from .pace import Pace
@@ -46,6 +47,8 @@ class PatternSubscription:
     def __init__(self, asked: AskedPattern) -> None:
         """Nothing is fetched."""
         self.pushes: PatternPushes | None = None  # None: push is off
+        self.ring: RingPlace | None = None  # the next place at QoS 0; None: not known yet
+        self.is_ring_missing = False  # something from there on was not pushed
         self.reload(asked)
 
     def reload(self, asked: AskedPattern) -> None:
@@ -96,6 +99,16 @@ class PatternSubscription:
                 topic: each for topic, each in known.items() if each.run_slot is not None
             } | some
         return {topic: each for topic, each in some.items() if each.place is not each.saved}
+
+    def pushed_unstored(self, boot: str, number: int) -> None:
+        """A push at QoS 0 was taken: the next FETCH reads on after it, unless one is missing."""
+        ring = self.ring
+        if ring is not None and ring.boot == boot and not self.is_ring_missing:
+            self.ring = RingPlace(boot, max(number, ring.number))
+
+    def fetched_unstored(self, boot: str, number: int) -> None:
+        """A FETCH has brought what was put at QoS 0 below a place."""
+        self.ring, self.is_ring_missing = RingPlace(boot, number), False
 
     def end_run(self, _messages: list[Message]) -> None:
         """Settle the messages that a loop took, except the last, which is in hand."""
