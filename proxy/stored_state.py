@@ -188,6 +188,12 @@ def _subscriptions(connection: SqlConnection) -> dict[int, list[StoredSubscripti
             "SELECT topic_id, subscriber, moved FROM moved_subscription"
         )
     }
+    skipped = {
+        (topic_id, subscriber): (first, end)
+        for topic_id, subscriber, first, end in connection.execute(
+            "SELECT topic_id, subscriber, first_offset, end_offset FROM skipped_range"
+        )
+    }
     subscriptions: dict[int, list[StoredSubscription]] = {}
     for topic_id, *place, active, shown, expired, qos, session, lease_ms in connection.execute(
         "SELECT topic_id, subscriber, generation, cursor, active, shown, expired, qos, session,"
@@ -204,6 +210,7 @@ def _subscriptions(connection: SqlConnection) -> dict[int, list[StoredSubscripti
             terms,
             bool(expired),
             moved.get((topic_id, subscriber), ""),
+            skipped.get((topic_id, subscriber)),
         )
         subscriptions.setdefault(topic_id, []).append(subscription)
     return subscriptions

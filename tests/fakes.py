@@ -560,6 +560,7 @@ def as_stored(state: State) -> StoredState:
                         one.terms,
                         one.expired,
                         one.moved,
+                        one.skipped,
                     )
                     for name, one in sorted(log.subscriptions.items())
                 ],

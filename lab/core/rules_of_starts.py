@@ -124,12 +124,23 @@ class _Asked:
         may_have_ended = (
             before.ended
             or before.leaving
+            or self._is_clean(before, self.subscription)
             or any(self.index.ends_by_operator(self.topic, self.stream.subscriber))
         )
         if self.subscription.asked in ("", "last") or self.subscription.sought or may_have_ended:
             return
         if not self._is_own_place():
             self.broken("; the subscription existed, so it resumes", before.confirmed)
+
+    def _is_clean(self, *spans: SubscriptionSpan) -> bool:
+        """Whether one of them is a clean session, which each subscribe begins again."""
+        generations = {span.generation for span in spans}
+        return any(
+            (line.topic, line.subscriber) == (self.topic, self.stream.subscriber)
+            and line.generation in generations
+            and line.session == "clean"
+            for line in self.index.positions
+        )
 
     def _check_last(self, before: SubscriptionSpan) -> None:
         """After what was acknowledged last, of what was handed over or given up."""

@@ -13,7 +13,7 @@ from reliable_pubsub.common.core.requests import AnyRequest
 from .records import Appended, Decision, Expired, Record, Subscribed, TopicDeleted
 from .replies import echo, limit_reached
 from .state import State
-from .subscriptions import Session, Subscription
+from .subscriptions import Session, Subscription, skipped_by
 from .topic_log import TopicLog
 
 
@@ -130,6 +130,7 @@ def begun_after(
         control,
         max(before.shown, cursor) if before else cursor,
         terms,
+        skipped=skipped_by(before, cursor),
     )
 
 
@@ -149,6 +150,7 @@ def resumed(
         one.shown,
         terms,
         one.moved,
+        one.skipped,
     )
 
 

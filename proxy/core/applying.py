@@ -148,6 +148,7 @@ def subscribe(state: State, record: Subscribed) -> None:
         record.terms,
         before=held.before if held and same else record.shown,
         moved=record.moved,
+        skipped=record.skipped,
     )
     if record.shown == record.cursor:  # nothing is in flight: it begins
         state.rings.forget(log.topic, record.subscriber)

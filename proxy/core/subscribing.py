@@ -18,7 +18,7 @@ from .replies import decided, echo, limit_reached, malformed
 from .sessions import fence
 from .start_offset import chosen_offset
 from .state import State
-from .subscriptions import Session, Subscription, unsubscribed
+from .subscriptions import Session, Subscription, skipped_by, unsubscribed
 from .topic_log import TopicLog
 
 
@@ -67,6 +67,7 @@ def sub(state: State, request: Sub, _body: bytes, now_ns: int) -> Decision:
         max(known.shown, cursor) if known else cursor,
         request.terms,
         moved,
+        None if moved else skipped_by(known, cursor),
     )
     then = Subscription(
         generation, cursor, cursor, True, 0, subscribed.shown, subscribed.terms, moved=moved

@@ -21,6 +21,7 @@ from reliable_pubsub.common.core.errors import (
     TruncatedError,
 )
 from reliable_pubsub.common.core.message_base import Start
+from reliable_pubsub.common.core.pattern import glob
 from reliable_pubsub.common.core.plan_mark import PlanMark, begin_plan, mark_of
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.start import (
@@ -155,6 +156,38 @@ class TestAStart:
         process.subscribe("t")
 
         assert process.seek("t", start) == (5 if start == Now else 4)
+
+    @pytest.mark.parametrize("start", [Earliest, newest(100), at_offset(1), ago(HOUR)], ids=starts)
+    @pytest.mark.parametrize("skips", ["now", "seek", "pattern"])
+    def test_delivers_what_was_put_between_two_subscriptions(
+        self, start: Start, skips: str, remembers: bool
+    ) -> None:
+        """Nobody has acknowledged it, though later messages were."""
+        house = House(remembers=remembers)
+        house.first_three()
+        with house.process() as process:
+            process.subscribe("t")
+            if skips == "seek":
+                process.seek("t", Now)
+            else:
+                process.unsubscribe("t")
+                house.publisher.put_many("t", [b"5", b"6"])
+            if skips == "pattern":
+                process.subscribe(match=glob("t*"), start=Now)
+                house.publisher.put_many("t", [b"7", b"8"])
+                process.get(glob("t*"), max_messages=9)
+                process.unsubscribe(glob("t*"))
+            else:
+                process.subscribe("t", start=Now)
+                house.publisher.put_many("t", [b"7", b"8"])
+                process.get("t", max_messages=9)
+                process.unsubscribe("t")
+        house.link.proxy = house.link.proxy.restarted()
+
+        process = house.process()
+        assert process.subscribe("t", start=LastReceived) >= 5
+        process.unsubscribe("t")
+        assert process.subscribe("t", start=start) == 3
 
     def test_marks_what_was_in_hand_and_not_acknowledged(self, remembers: bool) -> None:
         house = House(remembers=remembers)
