@@ -26,7 +26,7 @@ from reliable_pubsub.proxy.core.start_offset import (
     truncated,
 )
 from reliable_pubsub.proxy.core.state import State
-from reliable_pubsub.proxy.core.subscribing import bye, refused_clean_session, sub
+from reliable_pubsub.proxy.core.subscribing import begins_again, bye, refused_clean_session, sub
 from reliable_pubsub.proxy.core.subscriptions import Subscription
 from reliable_pubsub.proxy.core.topic_log import TopicLog
 from reliable_pubsub.subscriber.client import Subscriber
@@ -238,6 +238,7 @@ FAULTS_OF_SESSIONS: Mapping[str, Variant] = {
     "time is one too late": Variant(rules=_misplaced("time", 1)),
     "offset is one too early": Variant(rules=_misplaced("offset", -1)),
     "last begins at the end": Variant(rules={first_offset: last_is_the_end}),
+    "a start moves what exists": Variant(rules={begins_again: lambda *_: True}),
     "seek keeps its generation": Variant(rules=with_decision(sub, seek_keeps_generation)),
     # A start counts as it is, also where the client has acknowledged more.
     "start below the cursor": Variant(rules={own_offset: lambda *_: 0}),

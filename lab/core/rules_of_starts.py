@@ -65,7 +65,7 @@ class _Asked:
         index, before, subscription = self.index, self.before, self.subscription
         at, _, value = subscription.asked.partition(" ")
         match at:
-            case "offset" if self.start < int(value):
+            case "offset" if self.start < int(value) and not self._resumes():
                 self.broken("")
             case "offset" if self.start > int(value) and not self._is_own_place():
                 self.broken("")
@@ -84,6 +84,12 @@ class _Asked:
         if before is not None and not _forgets(index, self.stream, before, subscription):
             self._check_not_again(before)
             self._check_not_moved(before)
+
+    def _resumes(self) -> bool:
+        """Whether its start had no effect, because the subscription existed (rule R33)."""
+        if self.subscription.sought:
+            return False
+        return self.subscription.in_doubt or (self.before is not None and self._is_own_place())
 
     def _is_own_place(self) -> bool:
         """Whether it begins where its subscriber was, and not at the earlier place asked for."""
@@ -165,7 +171,7 @@ class _Asked:
         if before is not None and before.timestamp_ns >= time_ns and not self._is_own_place():
             taken = f"was taken later than that, at {before.timestamp_ns} ns"
             self.broken(f"; offset {self.start - 1} {taken}", self.start - 1)
-        if first is not None and first.timestamp_ns < time_ns:
+        if first is not None and first.timestamp_ns < time_ns and not self._resumes():
             taken = f"was taken before that, at {first.timestamp_ns} ns"
             self.broken(f", which {taken}", self.start)
 
@@ -179,7 +185,8 @@ class _Asked:
             if place is not None
         ]
         most = max(over, default=0)
-        if self.start < max(most - count, _begins(index, topic, called_ns)):
+        lowest = max(most - count, _begins(index, topic, called_ns))
+        if self.start < lowest and not self._resumes():
             self.broken(f"; the topic had {most} messages by then")
         assert self.subscription.opened is not None
         by_ns = self.subscription.opened.at_ns

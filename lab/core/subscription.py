@@ -30,6 +30,7 @@ class SubscriptionSpan:
     moved: bool = False  # the subscriber chose another place itself: rewind, adopt
     adopted: bool = False  # the place of a proxy that seemed to know of more than it has done
     by_operator: bool = False  # an operator has moved it
+    in_doubt: bool = False  # an earlier subscribe without an answer may have begun it
     resumed: bool = False  # what began it is in doubt, or was done by a life that is left out
     happenings: list[Happening] = field(default_factory=list)
     handed_end: int = 0  # after the highest offset handed over or reported lost
@@ -235,6 +236,7 @@ class SubscriberStream:
                     adopted=continues and adopted,
                     by_operator=self._is_first_of_move(current, line)
                     or self._has_move_ahead(current, line),
+                    in_doubt=request.in_doubt or begun_again,
                     resumed=request.in_doubt
                     or begun_again
                     or (current is None and request.place is not None),

@@ -85,7 +85,7 @@ def _place_of(
     generation = known.generation if known else state.generation_floor
     if active is not None and _goes_where_an_operator_put_it(active, request):
         return generation, active.cursor, active.moved
-    if request.start is not None and (active is None or _begins_again(active, request)):
+    if request.start is not None and (active is None or begins_again(active, request)):
         cursor = chosen_offset(state, request, log, known, request.start, now_ns)
         if isinstance(cursor, Decision):
             return cursor
@@ -98,7 +98,7 @@ def _place_of(
     return generation, max(active.cursor, request.cursor or 0), ""
 
 
-def _begins_again(active: Subscription, request: Sub) -> bool:
+def begins_again(active: Subscription, request: Sub) -> bool:
     """Whether a start moves an existing subscription (rule R33); else it resumes."""
     if request.start is None or request.start.at == "last":
         return False
