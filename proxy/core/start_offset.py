@@ -38,7 +38,7 @@ def chosen_offset(
         place = log.start  # the removed messages were acknowledged
     skipped = known.skipped if known is not None and request.cursor == 0 else None
     if skipped is not None and start.at != "last" and place < skipped[1]:
-        return max(place, skipped[0])  # nobody has acknowledged them
+        return max(place, skipped[0])  # they were never acknowledged
     return max(place, own)
 
 

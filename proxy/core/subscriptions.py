@@ -47,7 +47,7 @@ class Session:
 
 
 def skipped_by(known: Subscription | None, cursor: int) -> tuple[int, int] | None:
-    """The messages that nobody has acknowledged below the cursor of a new start or a seek.
+    """The messages below the cursor of a new start or a seek that were never acknowledged.
 
     They are kept as one range, so that a later subscription can begin there.
     """

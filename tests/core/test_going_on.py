@@ -162,7 +162,7 @@ class TestAStart:
     def test_delivers_what_was_put_between_two_subscriptions(
         self, start: Start, skips: str, remembers: bool
     ) -> None:
-        """Nobody has acknowledged it, though later messages were."""
+        """It was never acknowledged, though later messages were."""
         house = House(remembers=remembers)
         house.first_three()
         with house.process() as process:
