@@ -67,7 +67,7 @@ def sub(state: State, request: Sub, _body: bytes, now_ns: int) -> Decision:
         max(known.shown, cursor) if known else cursor,
         request.terms,
         moved,
-        None if moved else skipped_by(known, cursor),
+        None if moved else skipped_by(known, cursor, by_start=request.start is not None),
     )
     then = Subscription(
         generation, cursor, cursor, True, 0, subscribed.shown, subscribed.terms, moved=moved

@@ -46,15 +46,20 @@ class Session:
     lsn: int  # record number of the last grant or control request
 
 
-def skipped_by(known: Subscription | None, cursor: int) -> tuple[int, int] | None:
+def skipped_by(
+    known: Subscription | None, cursor: int, *, by_start: bool = True
+) -> tuple[int, int] | None:
     """The messages below the cursor of a new start or a seek that were never acknowledged.
 
     They are kept as one range, so that a later subscription can begin there.
+
+    Args:
+        by_start: otherwise the subscriber has processed what lies below its cursor.
     """
     if known is None or known.terms.session == "clean" or known.terms.qos == 0:
         return None
     first, end = known.skipped or (known.cursor, known.cursor)
-    end = min(cursor if cursor > known.cursor else end, cursor)
+    end = min(cursor if by_start and cursor > known.cursor else end, cursor)
     return (first, end) if first < end else None
 
 

@@ -161,6 +161,7 @@ class SubscriberEngine:
         asked = Asked(
             start=start, seeks=True, log=log, terms=place.terms, max_deliveries=place.max_deliveries
         )
+        yield from self.tell_before_end(subscription)
         subscription.drop_fetched()  # messages in hand stay in hand, if this is refused
         yield from self._subscribing.subscribe(subscription, asked)
         subscription.drop()
@@ -216,7 +217,7 @@ class SubscriberEngine:
         self.pushing.use(topic, False)
 
     def tell_before_end(self, subscription: TopicSubscription) -> Conversation[None]:
-        """Send the cursor of a subscription that is about to end.
+        """Send the cursor of a subscription that is about to end, or to be moved.
 
         The place here ends with it, so what only this client knows to be acknowledged would come
         again, unmarked, if a later subscription began before it. A GET leaves what is in hand
