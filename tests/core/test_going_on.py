@@ -276,7 +276,7 @@ def test_a_seek_of_which_no_answer_came_moves_who_continues_without_asking_again
     house = House()
     house.first_three()
     process = house.process()
-    process.connect()
+    process.subscribe("t")
     house.link.script("<")
     with pytest.raises(InDoubtError):
         process.seek("t", newest(1))
