@@ -166,8 +166,7 @@ def test_a_message_that_no_pattern_matches_is_not_counted_as_sent(running: Servi
 def test_a_restart_of_the_proxy_ends_no_pattern_at_qos_0(running: Service, push: bool) -> None:
     with running.open_subscriber("s", retry=BELIEVING) as subscriber, open_publisher(running) as p:
         subscriber.subscribe(match=HEAT, qos=0, push=push)
-        put_some(p, 0)
-        collected(subscriber, 15, by_get)
+        collected(subscriber, len(put_some(p, 0)), by_get)
         running.restart_proxy()
         by_get(subscriber)
         eventually(lambda: p.put(TOPICS[2], b"again", qos=0).fate == "sent", "the new proxy")
