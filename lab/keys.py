@@ -21,6 +21,7 @@ from reliable_pubsub.common.core.step_keys import (
     GetKeys,
     PublisherFile,
     PutKeys,
+    SeekKeys,
     SubscribeKeys,
     SubscriberFile,
     UnsubscribeKeys,
@@ -47,6 +48,7 @@ _TABLES: Final[Mapping[str, tuple[tuple[str, type[Struct]], ...]]] = {
     "Step file of a subscriber": (
         ("`action: subscribe`", SubscribeKeys),
         ("`action: get`", GetKeys),
+        ("`action: seek`", SeekKeys),
         ("`action: unsubscribe`", UnsubscribeKeys),
     ),
     "Scenario": (

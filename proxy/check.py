@@ -35,6 +35,7 @@ _SMALL_TABLES = {
     "last_transaction": "client, number, digest, receipts",
     "admin_action": "number, nonce, at_ns, who, client, action, effect",
     "moved_subscription": "topic_id, subscriber, moved",
+    "skipped_range": "topic_id, subscriber, first_offset, end_offset",
     "deleted_topic": "topic_id",
     "charge": "kind, name, key_name",
 }

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import msgspec
+from msgspec import UNSET
 
 from reliable_pubsub.common.core.actions import AnyAction, Effect
 from reliable_pubsub.common.core.group_messages import Stretch
@@ -169,7 +170,7 @@ def _patterns(connection: SqlConnection) -> list[StoredPattern]:
         StoredPattern(
             subscriber,
             Pattern(kind, text),
-            Terms(qos=qos, session=session, lease_ms=lease_ms),
+            Terms(qos=qos, session=session, lease_ms=lease_ms, by_pattern=True),
             reader,
         )
         for subscriber, kind, text, qos, session, lease_ms, reader in connection.execute(
@@ -187,12 +188,18 @@ def _subscriptions(connection: SqlConnection) -> dict[int, list[StoredSubscripti
             "SELECT topic_id, subscriber, moved FROM moved_subscription"
         )
     }
+    skipped = {
+        (topic_id, subscriber): (first, end)
+        for topic_id, subscriber, first, end in connection.execute(
+            "SELECT topic_id, subscriber, first_offset, end_offset FROM skipped_range"
+        )
+    }
     subscriptions: dict[int, list[StoredSubscription]] = {}
     for topic_id, *place, active, shown, expired, qos, session, lease_ms in connection.execute(
         "SELECT topic_id, subscriber, generation, cursor, active, shown, expired, qos, session,"
         " lease_ms FROM subscription"
     ):
-        terms = Terms(qos=qos, session=session, lease_ms=lease_ms)
+        terms = Terms(qos=qos, session=session, lease_ms=lease_ms, by_pattern=active == 2 or UNSET)
         subscriber, generation, cursor = place
         subscription = StoredSubscription(
             subscriber,
@@ -203,6 +210,7 @@ def _subscriptions(connection: SqlConnection) -> dict[int, list[StoredSubscripti
             terms,
             bool(expired),
             moved.get((topic_id, subscriber), ""),
+            skipped.get((topic_id, subscriber)),
         )
         subscriptions.setdefault(topic_id, []).append(subscription)
     return subscriptions

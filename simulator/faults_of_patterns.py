@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from msgspec.structs import replace
@@ -15,6 +15,8 @@ from reliable_pubsub.proxy.core.records import (
 )
 from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.proxy.core.topic_log import TopicLog
+from reliable_pubsub.subscriber.core.pattern_subscribing import PatternSubscribing
+from reliable_pubsub.subscriber.core.pattern_subscription import Condition
 from reliable_pubsub.subscriber.core.place import Batches
 from reliable_pubsub.subscriber.core.subscription import Running, TopicSubscription
 
@@ -47,10 +49,22 @@ class ForgetsTheTopicsBefore(TopicSubscription):
         return run
 
 
+class SkipsWhatOneRejects(PatternSubscribing):
+    """A message that one subscription rejects is skipped for all of the subscriber."""
+
+    def condition_of(self, topics: Iterable[str]) -> Condition | None:
+        known = self._session.inbox.patterns.values()
+        conditions = [one.matches for one in known if one.matches is not None]
+        return (lambda message: all(one(message) for one in conditions)) if conditions else None
+
+
 FAULTS_OF_PATTERNS: Final[Mapping[str, Variant]] = {
     "pattern: not stored": Variant(store=ForgetsPatterns),
     "pattern: later topics missed": Variant(rules={begun_by_patterns: lambda *_: iter(())}),
     "pattern: first messages missed": Variant(rules={begun_by_patterns: misses_first_messages}),
+    "pattern: one condition skips for all": Variant(
+        subscriber=with_parts(patterns=SkipsWhatOneRejects)
+    ),
     "pattern: topics before not counted": Variant(
         subscriber=with_parts(subscription=ForgetsTheTopicsBefore)
     ),

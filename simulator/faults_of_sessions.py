@@ -26,7 +26,7 @@ from reliable_pubsub.proxy.core.start_offset import (
     truncated,
 )
 from reliable_pubsub.proxy.core.state import State
-from reliable_pubsub.proxy.core.subscribing import bye, refused_clean_session, sub
+from reliable_pubsub.proxy.core.subscribing import begins_again, bye, refused_clean_session, sub
 from reliable_pubsub.proxy.core.subscriptions import Subscription
 from reliable_pubsub.proxy.core.topic_log import TopicLog
 from reliable_pubsub.subscriber.client import Subscriber
@@ -93,7 +93,7 @@ def last_is_the_end(
     return log.end if start.at == "last" and known is not None else place
 
 
-def replay_keeps_generation(state: State, request: Sub, decision: Decision) -> Decision:
+def seek_keeps_generation(state: State, request: Sub, decision: Decision) -> Decision:
     """A place of its own does not make another subscription."""
     log = state.topics.get(request.topic)
     known = log.subscriptions.get(request.client) if log else None
@@ -114,7 +114,7 @@ def forget_what_was_sent(_state: State, request: Sub, decision: Decision) -> Dec
     return replace(decision, reply=replace(decision.reply, shown=decision.reply.cursor))
 
 
-class ReplayIsNotMarked(Subscribing):
+class SeekIsNotMarked(Subscribing):
     """What a client with a place of its own reads again looks like new."""
 
     def _take(self, subscription: TopicSubscription, sub: Any, reply: SubAck) -> Conversation[None]:
@@ -238,11 +238,12 @@ FAULTS_OF_SESSIONS: Mapping[str, Variant] = {
     "time is one too late": Variant(rules=_misplaced("time", 1)),
     "offset is one too early": Variant(rules=_misplaced("offset", -1)),
     "last begins at the end": Variant(rules={first_offset: last_is_the_end}),
-    "replay keeps its generation": Variant(rules=with_decision(sub, replay_keeps_generation)),
+    "a start moves what exists": Variant(rules={begins_again: lambda *_: True}),
+    "seek keeps its generation": Variant(rules=with_decision(sub, seek_keeps_generation)),
     # A start counts as it is, also where the client has acknowledged more.
     "start below the cursor": Variant(rules={own_offset: lambda *_: 0}),
     "sent before, not reported": Variant(rules=with_decision(sub, forget_what_was_sent)),
-    "replay not marked": Variant(subscriber=with_parts(subscribing=ReplayIsNotMarked)),
+    "seek not marked": Variant(subscriber=with_parts(subscribing=SeekIsNotMarked)),
     "first offset is truncated": Variant(rules={named_offset: truncate_the_first}),
     "expires after one lease": Variant(rules={lease_ends_s: one_lease}),
     "GET keeps no lease": Variant(rules=_hear_all_but(Get)),

@@ -32,6 +32,13 @@ class TakesRepeats(QoS0Queue):
         return super().pushed(replace(push, pushed=replace(push.pushed, batch=header)))
 
 
+class TakesWhatIsFound(QoS0Queue):
+    """A batch that a pattern reads again is a message again."""
+
+    def found(self, topic: str, boot: str, header: BatchHeader, body: bytes) -> bool:
+        return super().found(topic, boot, replace(header, base=self.place), body)
+
+
 class BeginsBelow(QoS0Queue):
     """Each process reads the ring from its begin, also what an earlier one handed over."""
 
@@ -43,6 +50,12 @@ class OfRepeats(TopicSubscription):
     """A subscriber with this queue."""
 
     new_qos0_queue = TakesRepeats
+
+
+class OfWhatIsFound(TopicSubscription):
+    """A subscriber with this queue."""
+
+    new_qos0_queue = TakesWhatIsFound
 
 
 class OfWhatWasBefore(TopicSubscription):
@@ -103,6 +116,7 @@ class StoresIt(Engine):
 
 FAULTS_OF_UNSTORED: Mapping[str, Variant] = {
     "QoS 0: a repeat is a message": Variant(subscriber=with_parts(subscription=OfRepeats)),
+    "QoS 0: a pattern takes it again": Variant(subscriber=with_parts(subscription=OfWhatIsFound)),
     "QoS 0: begins below its subscription": Variant(
         subscriber=with_parts(subscription=OfWhatWasBefore)
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
@@ -16,6 +17,7 @@ from .simulated_subscribers import SubscriberMachine, Subscribing
 from .world import Interrupted, Process
 
 MATCH = glob("?")  # the topics of a world, and no dead letters
+NOTHING = glob("[a-z]")  # the same topics, of which it wants no message
 
 
 class PatternMachine(SubscriberMachine):
@@ -54,6 +56,11 @@ class PatternMachine(SubscriberMachine):
         self._is_ending = False  # a call to end it was begun
         self.on_log_changed = "stop"
         self._first: dict[str, int] = {}  # offset that was delivered or lost first, by topic
+        # Which of its subscriptions it reads; None: it has one.
+        key = f"{self._world.seed} {self.name} overlaps"
+        chance = random.Random(key)
+        self._reads = chance if lease_s is None and chance.random() < 0.5 else None
+        self._had: set[tuple[str, int]] = set()  # what the program was given, or was told is lost
 
     def program(self, process: Process, recorder: Recorder) -> bool:
         """Subscribe, and get what comes, until every topic is drained."""
@@ -65,6 +72,8 @@ class PatternMachine(SubscriberMachine):
                 while not self._is_all_here(subscriber):
                     self._get_some(subscriber, process)
                 subscriber.acknowledge(MATCH)
+                if self._reads:
+                    subscriber.unsubscribe(NOTHING)
                 if self._ends:
                     self._is_ending = True
                     subscriber.unsubscribe(MATCH)
@@ -75,6 +84,7 @@ class PatternMachine(SubscriberMachine):
                 if not lost.by_operator:
                     raise
                 self._first.setdefault(lost.topic, lost.first)
+                self._had |= {(lost.topic, one) for one in range(lost.first, lost.end)}
             except InDoubtError as error:
                 self.wait_or_end(process, error)
             except NotSubscribedError:
@@ -92,6 +102,8 @@ class PatternMachine(SubscriberMachine):
             self._first.clear()
         if self._lease_s is None:
             subscriber.subscribe(match=MATCH, push=self._push)
+            if self._reads:
+                subscriber.subscribe(match=NOTHING, where="has(never)")
         else:
             subscriber.subscribe(
                 match=MATCH, push=self._push, session="clean", lease_s=self._lease_s
@@ -104,18 +116,19 @@ class PatternMachine(SubscriberMachine):
 
     def _get_some(self, subscriber: Subscriber, process: Process) -> None:
         chance = self._world.random
+        match = self._reads.choice((MATCH, NOTHING)) if self._reads else MATCH
         waits_s = chance.choice((0.0, 0.03))
         if self._push:
             waits_s = chance.uniform(0.0, 0.1)  # a get without a wait pulls
             if self._world.happens("push_switched", self._faults.push_switched):
                 subscriber.use_push(MATCH, not subscriber.is_pushed(MATCH))
         if chance.random() < 0.5:
-            found = subscriber.get(MATCH, max_messages=chance.randint(1, 4), timeout_s=waits_s)
+            found = subscriber.get(match, max_messages=chance.randint(1, 4), timeout_s=waits_s)
             for message in found:
                 self._saw(message.topic, message.offset)
         else:
             left, found = chance.randint(1, 8), []
-            for message in subscriber.messages(MATCH, timeout_s=waits_s):
+            for message in subscriber.messages(match, timeout_s=waits_s):
                 self._saw(message.topic, message.offset)
                 process.point("message taken")
                 found.append(message)
@@ -131,6 +144,7 @@ class PatternMachine(SubscriberMachine):
     def _saw(self, topic: str, offset: int) -> None:
         if offset != NO_OFFSET:
             self._first[topic] = min(offset, self._first.get(topic, offset))
+            self._had.add((topic, offset))
 
     def _is_all_here(self, subscriber: Subscriber) -> bool:
         """Whether every topic that exists was delivered to its end."""
@@ -157,3 +171,11 @@ class PatternMachine(SubscriberMachine):
                 self._world.counts["late_topic"] += 1
                 if first:
                     yield f"pattern: {self.name} has the later topic {topic!r} from {first}, not 0"
+        if self._reads:
+            self._world.counts["pattern_overlap"] += 1
+            for topic in filter(lambda one: len(one) == 1, self._created_s):
+                end = self._stored_end(topic)
+                first = self._first.get(topic, self._begins_by.get(topic, 0))
+                skipped = [one for one in range(first, end) if (topic, one) not in self._had]
+                if skipped:
+                    yield f"R32: {self.name} was not given {topic!r} at {skipped}, which it wants"

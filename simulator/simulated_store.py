@@ -265,6 +265,11 @@ class SimulatedStore:
             terms,
             expired,
             moved,
+            record.skipped
+            if isinstance(record, Subscribed)
+            else before.skipped
+            if before
+            else None,
         )
 
     def state(self) -> StoredState:

@@ -34,11 +34,10 @@ from .world import Interrupted, Killed, Process
 class Step(Struct, frozen=True):
     """One step of a plan."""
 
-    action: str  # "subscribe", "get", "unsubscribe", "drain"
+    action: str  # "subscribe", "get", "seek", "unsubscribe", "drain"
     topic: str = ""
     messages: int = 1
-    start: str = ""  # of a subscribe: how it says where to begin; "": it does not
-    replay: bool = False  # it is subscribed already
+    start: str = ""  # of a subscribe or a seek: what it names; "": nothing
 
 
 class Subscribing(Struct, frozen=True):
@@ -180,6 +179,9 @@ class SubscriberMachine(ClientMachine):
         if step.action == "subscribe":
             self._subscribe(subscriber, step)
             self._say_nothing(process, step.topic)
+        elif step.action == "seek":
+            self._world.counts["seek"] += 1
+            self._seek(subscriber, step)
         else:
             subscriber.unsubscribe(step.topic)
         return []
@@ -206,14 +208,13 @@ class SubscriberMachine(ClientMachine):
             terms["max_deliveries"] = None
         counts["get_qos_1"] += terms["qos"] == 1
         counts["start"] += bool(step.start)
-        counts["replay"] += step.replay
         place = self._place(topic, step.start)
         again = place is not None and step.start not in ("now", "last") and self._again(step)
         counts["again"] += again
         if step.start == "last":
             self._may_lose.add(topic)  # it may have ended long ago, and held nothing back since
         try:
-            subscriber.subscribe(topic, start=place, replay=again, **terms)
+            subscriber.subscribe(topic, start=place, **terms)
         except TruncatedError:
             if not (self._faults.trim or self._faults.operate):
                 raise
@@ -224,9 +225,26 @@ class SubscriberMachine(ClientMachine):
                 raise
             counts["out_of_range"] += 1
             subscriber.subscribe(topic, start=Now, **terms)
+        if again:
+            self._seek(subscriber, step)
+
+    def _seek(self, subscriber: Subscriber, step: Step) -> None:
+        """Move a subscription; a place that is refused is replaced by one that always is there."""
+        place = self._place(step.topic, step.start)
+        assert place is not None
+        try:
+            subscriber.seek(step.topic, place)
+        except TruncatedError:
+            if not (self._faults.trim or self._faults.operate):
+                raise
+            subscriber.seek(step.topic, Earliest)
+        except OutOfRangeError:
+            if not self._faults.out_of_range:
+                raise
+            subscriber.seek(step.topic, Now)
 
     def _again(self, step: Step) -> bool:
-        """Whether this step is a replay; the same in each process that tries it."""
+        """Whether this step seeks, too; the same in each process that tries it."""
         key = f"{self._world.seed} {self.name} {step.topic} {step.start}"
         return random.Random(key).random() < self._faults.again
 

@@ -413,8 +413,8 @@ def _subscriber_steps(chance: random.Random, shape: Shape, faults: Faults) -> li
         for _ in range(chance.choice((0, 0, 1, 2))):
             steps += [Step("unsubscribe", topic), subscribe()]
             steps.append(Step("get", topic, chance.randint(1, 8)))
-        if faults.replay and chance.random() < faults.replay:
-            steps.append(Step("subscribe", topic, start=chance.choice(STARTS), replay=True))
+        if faults.seek and chance.random() < faults.seek:
+            steps.append(Step("seek", topic, start=chance.choice(STARTS)))
             steps.append(Step("get", topic, chance.randint(1, 8)))
         if chance.random() < 0.25:
             steps.append(Step("unsubscribe", topic))

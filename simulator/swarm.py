@@ -69,7 +69,7 @@ class Faults(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     put_qos_1: float = 0.0  # chance that a request of a publisher has QoS 1
     get_qos_1: float = 0.0  # chance that a subscriber has it
     start: float = 0.0  # chance that a subscribe says where to begin
-    replay: float = 0.0  # chance that a subscriber begins elsewhere in the middle of its plan
+    seek: float = 0.0  # chance that a subscriber begins elsewhere in the middle of its plan
     again: float = 0.0  # chance that one which says where begins there whatever it had
     truncated: bool = False  # a start may name what retention has removed
     out_of_range: bool = False  # or what is not there yet
@@ -144,11 +144,11 @@ def swarm(seed: int, chance: random.Random, shape: Shape) -> Faults:
     faults = replace(faults, **_pushing(random.Random(f"push {seed}")))
     faults = replace(faults, **_waiting(random.Random(f"waits {seed}")))
     faults = replace(faults, **_bounding(random.Random(f"bounds {seed}"), faults))
-    if faults.start or faults.replay:
+    if faults.start or faults.seek:
         faults = replace(faults, again=random.Random(f"again {seed}").choice((0.0, 0.5, 1.0)))
     # Of two that live under one id the proxy cannot say which is the newer one, once it has
     # forgotten both; and `last` finds no place that is forgotten.
-    is_judged = not (faults.zombie or faults.twin or faults.start or faults.replay)
+    is_judged = not (faults.zombie or faults.twin or faults.start or faults.seek)
     forgets = random.Random(f"forget {seed}").random() < 0.5
     faults = replace(faults, forget=is_judged and forgets)
     operates = random.Random(f"operate {seed}").random() < 0.2
@@ -279,7 +279,7 @@ def _moving_the_expired(chance: random.Random, faults: Faults) -> dict[str, floa
         return {}
     return {
         "start": max(faults.start, 0.7),
-        "replay": max(faults.replay, 0.6),
+        "seek": max(faults.seek, 0.6),
         "late": 0.8,
         "late_s": 1.5,
         "silence": 4.0,
@@ -337,7 +337,7 @@ def _promises(
     if flag(0.4):
         asked |= {
             "start": rate(1.0),
-            "replay": rate(1.0),
+            "seek": rate(1.0),
             "truncated": trim and flag(0.5),
             "out_of_range": flag(0.3),
         }

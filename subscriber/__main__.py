@@ -22,7 +22,7 @@ from reliable_pubsub.common.command_line import (
 from reliable_pubsub.common.core.names import client_id
 from reliable_pubsub.common.core.plan_mark import FINISHED, PlanMark, begin_plan, mark_of
 from reliable_pubsub.common.core.step_file import parse_subscriber_steps
-from reliable_pubsub.common.core.step_keys import GetKeys, SubscribeKeys, UnsubscribeKeys
+from reliable_pubsub.common.core.step_keys import GetKeys, SeekKeys, SubscribeKeys, UnsubscribeKeys
 from reliable_pubsub.common.core.steps import (
     SubscriberStep,
     describe,
@@ -47,6 +47,7 @@ from .runner import SubscriberRun
     step_keys={
         "Keys of a step with action: subscribe": SubscribeKeys,
         "Keys of a step with action: get": GetKeys,
+        "Keys of a step with action: seek": SeekKeys,
         "Keys of a step with action: unsubscribe": UnsubscribeKeys,
     },
     epilog=EXIT_CODES,

@@ -23,7 +23,7 @@ from reliable_pubsub.common.core.message_base import (
 from reliable_pubsub.common.core.names import TopicName
 from reliable_pubsub.common.core.pattern import Pattern, Topics
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
-from reliable_pubsub.common.core.start import StartOrPosition
+from reliable_pubsub.common.core.start import PositionToSeek, StartOrPosition
 from reliable_pubsub.common.world import REAL, World
 
 from .aio_handling import Awaiting, run
@@ -33,7 +33,7 @@ from .core.handlers import AioHandles, Handlers, OnFailure, PauseS
 from .core.pull_timer import PushCounts, PushTiming
 from .core.qos0_queue import UnstoredCounts
 from .core.reading import Reading, read_history, read_newest, start_of_reading
-from .core.subscribe_call import SubscribeCall
+from .core.subscribe_call import SeekCall, SubscribeCall
 from .core.subscribing import OnLogChanged
 from .loop import AioLoop
 from .opening import open_subscriber
@@ -139,7 +139,6 @@ class Subscriber(AioClient[SubscriberEngine]):
         match: Pattern | None = None,
         where: str = "",
         start: StartOrPosition = None,
-        replay: bool = False,
         qos: QoS = 2,
         session: SessionKind = "persistent",
         lease_s: LeaseS | None = None,
@@ -150,11 +149,16 @@ class Subscriber(AioClient[SubscriberEngine]):
     ) -> int:
         """Subscribe; return the cursor. Arguments and errors are the blocking client's."""
         call = SubscribeCall(
-            topic=topic, match=match, where=where, start=start, replay=replay, qos=qos,
+            topic=topic, match=match, where=where, start=start, qos=qos,
             session=session, lease_s=lease_s, push=push, max_deliveries=max_deliveries,
             group=group, ordered_by=ordered_by,
         )  # fmt: skip
         return await self._run(call.begin(self._engine, remembers=self._opened.remembers))
+
+    @gated
+    async def seek(self, topic: TopicName | Pattern, start: PositionToSeek) -> int:
+        """Move an existing subscription; arguments and errors are the blocking client's."""
+        return await self._run(SeekCall(topic, start).begin(self._engine))
 
     @gated
     async def use_push(self, topic: TopicName | Pattern, push: bool) -> None:

@@ -22,7 +22,7 @@ from reliable_pubsub.common.core.message_base import (
 from reliable_pubsub.common.core.names import TopicName
 from reliable_pubsub.common.core.pattern import Pattern, Topics
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
-from reliable_pubsub.common.core.start import StartOrPosition
+from reliable_pubsub.common.core.start import PositionToSeek, StartOrPosition
 from reliable_pubsub.common.gate import gated, gated_after_close
 from reliable_pubsub.common.world import REAL, World
 
@@ -31,7 +31,7 @@ from .core.handlers import Handlers, Handles, OnFailure, PauseS
 from .core.pull_timer import PushCounts, PushTiming
 from .core.qos0_queue import UnstoredCounts
 from .core.reading import Reading, read_history, read_newest, start_of_reading
-from .core.subscribe_call import SubscribeCall
+from .core.subscribe_call import SeekCall, SubscribeCall
 from .core.subscribing import OnLogChanged
 from .handling import Blocking, run
 from .life import SubscriberLife
@@ -117,7 +117,6 @@ class Subscriber(SubscriberLife):
         match: Pattern | None = None,
         where: str = "",
         start: StartOrPosition = None,
-        replay: bool = False,
         qos: QoS = 2,
         session: SessionKind = "persistent",
         lease_s: LeaseS | None = None,
@@ -126,23 +125,23 @@ class Subscriber(SubscriberLife):
         group: str | None = None,
         ordered_by: Literal["key"] | None = None,
     ) -> int:
-        """Subscribe, from the end of the topic; a subscription that exists is resumed.
+        """Subscribe, from the end of the topic; an existing subscription resumes.
 
-        With `match` to every topic that a pattern matches, now and later: a later one from its
-        first message, each with a cursor of its own. The other calls take the pattern in place of a
-        topic: `get(match)`, `messages(match)`, `unsubscribe(match)`.
+        With `match` to every topic that a pattern matches, now and later, each with a cursor of its
+        own. The other calls take the pattern as a topic: `get(match)`, `unsubscribe(match)`.
+
+        Subscriptions of one subscriber to the same topic share its cursor: a message is delivered
+        once, by the first call that reads the topic, if any of them wants it.
 
         Args:
             match: `glob(...)`, `regex(...)` or `prefix(...)`, for topics that the key may read.
-                `start` is of those that exist now, and no offset; not with `replay` and `group`.
+                `start` is of those that exist now, and no offset; not with `group`.
             where: with `match`, a condition on the headers of a message, as in `region = "eu" and
-                level in ("warning", "error")` (docs/relay.md). Others are not delivered, and
-                acknowledged with what is.
-            start: begin there instead: `Now`, `LastReceived`, `Earliest`, `at_offset(n)`,
-                `newest(n)`, `at_time(t)`, `ago(age)`, or a `Position` that `read` gave: then
-                nothing is missed between the two. What was acknowledged does not come again.
-            replay: begin at `start` whatever was acknowledged; what comes again is marked
-                `redelivered`. Not with `Now` and `LastReceived`.
+                level in ("warning", "error")` (docs/relay.md). Others are acknowledged unseen.
+            start: where a new subscription begins: `Now`, `LastReceived`, `Earliest`,
+                `at_offset(n)`, `newest(n)`, `at_time(t)`, `ago(age)`, or a `Position` from `read`.
+                An existing one resumes at its position: see `seek`. Acknowledged messages are not
+                redelivered, even after `unsubscribe`.
             qos: 2 delivers each message once. 1 writes durably only in `record`: after power loss
                 processed messages may be redelivered. 0 delivers each at most once: nothing is kept
                 for it, and each process begins with new messages. A message has the lower level of
@@ -160,7 +159,7 @@ class Subscriber(SubscriberLife):
             group: be a member of this group, whose members share one subscription: each message is
                 with one of them at a time, and comes to another when its holder's lease ends. The
                 first member makes it, and its `start` counts; lease, deliveries and order are as
-                the last one said. Not with `qos`, `session`, `push` and `replay`.
+                the last one said. Not with `qos`, `session` and `push`.
             ordered_by: with a group, "key": one message of each key is with a member at a time, in
                 order, and none is overtaken when it is given back.
 
@@ -175,11 +174,24 @@ class Subscriber(SubscriberLife):
             UsageError: an argument is not possible here.
         """
         call = SubscribeCall(
-            topic=topic, match=match, where=where, start=start, replay=replay, qos=qos,
+            topic=topic, match=match, where=where, start=start, qos=qos,
             session=session, lease_s=lease_s, push=push, max_deliveries=max_deliveries,
             group=group, ordered_by=ordered_by,
         )  # fmt: skip
         return self._run(call.begin(self._engine, remembers=self._opened.remembers))
+
+    @gated
+    def seek(self, topic: TopicName | Pattern, start: PositionToSeek) -> int:
+        """Move an existing subscription to a start, whatever was acknowledged.
+
+        Messages delivered before are redelivered, with `redelivered` set; skipped ones are not
+        delivered. Messages in hand are not acknowledged. A pattern moves in all of its topics, and
+        a group cannot be moved. `LastReceived` changes nothing. Returns as `subscribe`.
+
+        Raises:
+            NotSubscribedError, UsageError, TruncatedError, OutOfRangeError, InDoubtError.
+        """
+        return self._run(SeekCall(topic, start).begin(self._engine))
 
     @gated
     def use_push(self, topic: TopicName | Pattern, push: bool) -> None:
@@ -216,7 +228,7 @@ class Subscriber(SubscriberLife):
         Args:
             ends_group: end the group, for all its members.
 
-        A pattern ends with its subscriptions, but for those that another pattern has.
+        A pattern ends with the subscriptions that it made, but for those that another pattern has.
 
         The proxy remembers what was acknowledged. Messages in hand are not: should a later
         subscription begin before them, they are redelivered.

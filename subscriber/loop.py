@@ -89,7 +89,7 @@ class MessageLoop:
     ) -> None:
         """Let the loop take these messages."""
         self._holder = holder
-        self.fulfils = holder.matches if isinstance(holder, PatternSubscription) else None
+        self.fulfils = holder.fulfils if isinstance(holder, PatternSubscription) else None
         if self.handled is not None:
             self.handled = -1
         if isinstance(found, Running):

@@ -80,7 +80,7 @@ def begin_output(mark: PlanMark, path: Path | None, *, again: bool) -> PlanMark:
 def check_repeats(steps: Sequence[SubscriberStep], mark: PlanMark) -> None:
     """Check that a run with an output writes no message there a second time.
 
-    A replay, and a clean session that says where it begins, may give what the file has already.
+    A seek, and a clean session with a `from`, may repeat messages that the file has already.
 
     Raises:
         ConfigurationError: such a step follows others that may have written its topic to the file.
@@ -90,16 +90,16 @@ def check_repeats(steps: Sequence[SubscriberStep], mark: PlanMark) -> None:
     begun = mark.position != PlanPosition()  # then it was checked when it began
     seen: set[str] = set()
     for index, step in enumerate(steps):
-        again = step.replay or (
-            step.session == "clean" and step.start is not None and step.start.at != "now"
-        )
+        may_repeat = step.action == "seek" or step.session == "clean"
+        again = may_repeat and step.start is not None and step.start.at not in ("now", "last")
         if again and (step.topic in seen or (mark.output_bytes and not begun)):
             raise ConfigurationError(
                 f"steps[{index}] may give messages of {step.topic!r} again that {mark.output} has "
-                "already, and each message is there once. Leave `replay` (or `session: clean`) "
-                "out, or give this run an --output of its own, with --again"
+                "already, and each message is there once. Leave `action: seek` (or `session: "
+                "clean`) out, or give this run an --output of its own, with --again"
             )
-        seen.add(step.topic)
+        if step.action == "get":
+            seen.add(step.topic)
 
 
 class OutputFile:

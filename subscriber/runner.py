@@ -62,6 +62,10 @@ class SubscriberRun:
                 case "subscribe":
                     self._subscribe(step)
                     mark = self._finish(mark, step, 1)
+                case "seek":
+                    assert step.start is not None
+                    self._subscriber.seek(step.topics, step.start)
+                    mark = self._finish(mark, step, 1)
                 case "unsubscribe":
                     self._subscriber.unsubscribe(step.topics, ends_group=step.ends_group)
                     mark = self._finish(mark, step, 1)
@@ -105,7 +109,6 @@ class SubscriberRun:
         self._subscriber.subscribe(
             step.topic,
             start=step.start,
-            replay=step.replay,
             qos=step.qos,
             session=step.session,
             lease_s=step.lease_s,

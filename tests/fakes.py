@@ -179,11 +179,12 @@ def a_sub(
     cursor: int | None = None,
     witness_ns: int | None = None,
     start: Start | None = None,
+    seeks: bool = False,
     terms: Terms = Terms(),  # noqa: B008  (frozen)
 ) -> Sub:
-    """A subscriber subscribes; with a cursor and no log it begins at that offset."""
+    """A subscriber subscribes; with a cursor and no log it seeks to that offset."""
     if cursor is not None and log is None:
-        start, cursor = Start("offset", cursor), None
+        start, cursor, seeks = Start("offset", cursor), None, True
     return Sub(
         client=client,
         epoch=epoch,
@@ -194,6 +195,7 @@ def a_sub(
         cursor=cursor,
         witness_ns=witness_ns,
         start=start,
+        seeks=seeks or UNSET,
         terms=terms,
     )
 
@@ -565,6 +567,7 @@ def as_stored(state: State) -> StoredState:
                         one.terms,
                         one.expired,
                         one.moved,
+                        one.skipped,
                     )
                     for name, one in sorted(log.subscriptions.items())
                 ],

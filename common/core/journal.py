@@ -83,6 +83,7 @@ class Invoke(Line, frozen=True, tag="invoke"):
     cursor: int | None = None  # get, acknowledge: the client's cursor; reject: the message
     transaction: int = 0  # put: number of the transaction that it belongs to, if it does
     start: str = ""  # subscribe: the requested start, as in a step file; "" if none
+    seeks: bool = False  # subscribe: an existing subscription is moved to `start`
     match: str = ""  # match, unmatch, a subscribe that a pattern began: its kind, a space, its text
     group: str = ""  # join, take, settle
     outcomes: tuple[tuple[int, int, int, str], ...] = ()  # of a group: first, count, delivery, how

@@ -61,6 +61,18 @@ class Terms(Struct, frozen=True, kw_only=True):
     qos: QoS = 2  # what is delivered has the lower of this level and the publisher's
     session: SessionKind = "persistent"  # clean: it ends with BYE or its lease, and nothing is kept
     lease_ms: Annotated[int, Meta(ge=0, le=LEASE_MS_MAX)] = 0  # allowed silence; 0: any
+    by_pattern: bool | UnsetType = UNSET  # True: made by patterns alone, so it ends with the last
+
+    def joined(self, other: Terms) -> Terms:
+        """Return the terms that keep what either of two subscriptions is to receive (rule R32)."""
+        lasting = [one for one in (self, other) if one.session == "persistent"] or [self, other]
+        leases_ms = [one.lease_ms for one in lasting]
+        return Terms(
+            qos=max(self.qos, other.qos),
+            session=lasting[0].session,
+            lease_ms=0 if 0 in leases_ms else max(leases_ms),
+            by_pattern=(self.by_pattern and other.by_pattern) or UNSET,
+        )
 
 
 class Request(Struct, frozen=True, kw_only=True, tag_field="verb", forbid_unknown_fields=True):

@@ -36,6 +36,7 @@ class Match(Request, frozen=True, kw_only=True, tag="MATCH"):
     match: Pattern
     control: Positive  # numbers MATCH, SUB and UNSUB within the epoch; a late copy is STALE (R12)
     start: Start | None = None  # of the topics that exist now; None: after the newest message
+    seeks: bool | UnsetType = UNSET  # True: also move the subscriptions that exist to `start`
     terms: Terms = Terms()  # of the subscriptions; a clean session begins them again
     ends: bool = False  # end the pattern, and the subscriptions that no other one of the sender has
 
@@ -46,6 +47,13 @@ class Told(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     topic: TopicField
     generation: Positive
     cursor: Natural
+
+
+class RingPlace(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A place among the batches at QoS 0 of all topics, within one start of the proxy."""
+
+    boot: str
+    number: Natural  # of the next batch wanted
 
 
 class Fetch(Request, frozen=True, kw_only=True, tag="FETCH"):
@@ -60,6 +68,8 @@ class Fetch(Request, frozen=True, kw_only=True, tag="FETCH"):
     messages_max: Count = 1  # of all topics together
     bytes_max: BytesMax = BODY_BYTES_MAX
     wait_ms: Annotated[int, Meta(ge=0, le=WAIT_MS_MAX)] | UnsetType = UNSET  # as in GET
+    # Also read what was put at QoS 0 from here on; of another start of the proxy: all that is held.
+    ring: RingPlace | UnsetType = UNSET
 
 
 class Matched(Reply, frozen=True, kw_only=True, tag="MATCHED"):
@@ -67,6 +77,7 @@ class Matched(Reply, frozen=True, kw_only=True, tag="MATCHED"):
 
     topics: int  # that it matches now, or that have ended with it
     already: bool  # it was there; if it was to end: there was none
+    ring: int = 0  # number of the next batch at QoS 0
 
 
 class FetchedTopic(Struct, frozen=True, array_like=True):
@@ -83,6 +94,13 @@ class FetchedTopic(Struct, frozen=True, array_like=True):
     terms: Terms | None = None  # if they are not those of the pattern
 
 
+class UnstoredBatch(Struct, frozen=True, array_like=True):
+    """A batch that was put at QoS 0."""
+
+    topic: str
+    batch: BatchHeader  # its base is its place in the ring of the topic
+
+
 class Fetched(Reply, frozen=True, kw_only=True, tag="FETCHED"):
     """Batches of several topics; the body frame is their bodies, in this order.
 
@@ -90,3 +108,5 @@ class Fetched(Reply, frozen=True, kw_only=True, tag="FETCHED"):
     """
 
     topics: tuple[FetchedTopic, ...] = ()
+    unstored: tuple[UnstoredBatch, ...] = ()  # their bodies come last
+    ring: int = 0  # number of the next batch at QoS 0 that is not in this answer

@@ -136,9 +136,10 @@ class Sub(Request, frozen=True, kw_only=True, tag="SUB"):
 
     Without `cursor` a new subscription begins at the end of the topic and an existing one is
     resumed where the proxy knows it. With it, the client's own position counts (rule R13), and
-    the witness shows that both refer to the same log (rule R14). With `start` alone it begins
-    there, whatever was acknowledged; with both, at the greatest of the offset of `start`, the
-    cursor, and the acknowledged cursor that the proxy knows.
+    the witness shows that both refer to the same log (rule R14). `start` is where a new one begins;
+    one that exists resumes, unless it is clean, at QoS 0, or `seeks` moves it (rule R33). With
+    `start` and `cursor` it begins at the greatest of the offset of `start`, the cursor, and the
+    acknowledged cursor that the proxy knows.
     """
 
     topic: TopicField
@@ -146,7 +147,8 @@ class Sub(Request, frozen=True, kw_only=True, tag="SUB"):
     log: str | None = None  # log id the client knows
     cursor: Natural | None = None
     witness_ns: Natural | None = None  # timestamp of the batch that holds offset cursor - 1
-    start: Start | None = None  # with `cursor`: acknowledged messages do not come again
+    start: Start | None = None  # with `cursor`: acknowledged messages are not redelivered
+    seeks: bool | UnsetType = UNSET  # True: move an existing subscription to `start`
     terms: Terms = Terms()  # a clean session needs a lease
     group: GroupField | UnsetType = UNSET  # join this group; `cursor`: only if there is one
     group_terms: GroupTerms | UnsetType = UNSET  # of the whole group, from now on

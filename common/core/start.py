@@ -55,6 +55,11 @@ StartOrPosition = Annotated[
     "Now, LastReceived, Earliest, at_offset(n), newest(n), at_time(t), ago(age), a Position that "
     "read() gave, or None",
 ]
+PositionToSeek = Annotated[
+    Start | Position,
+    "Now, LastReceived, Earliest, at_offset(n), newest(n), at_time(t), ago(age), or a Position "
+    "that read() gave",
+]
 
 
 def start_of(place: int | Start) -> Start:

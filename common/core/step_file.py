@@ -16,12 +16,14 @@ from .dead_letter import check_may_die, is_dead
 from .errors import ConfigurationError, InvalidNameError, UsageError
 from .fields import Problems, T, read
 from .limits import BODY_BYTES_MAX
+from .message_base import Start
 from .profiles import NO_PROFILE, PROFILES, Profile
 from .start import parse_start
 from .step_keys import (
-    GetKeys,
+    AnySubscriberKeys,
     PublisherFile,
     PutKeys,
+    SeekKeys,
     SubscribeKeys,
     SubscriberFile,
     UnsubscribeKeys,
@@ -109,7 +111,7 @@ def publisher_steps(
 def subscriber_steps(
     problems: Problems,
     key_path: KeyPath,
-    keys: Sequence[SubscribeKeys | GetKeys | UnsubscribeKeys],
+    keys: Sequence[AnySubscriberKeys],
 ) -> tuple[SubscriberStep, ...]:
     """As `publisher_steps`, for a subscriber."""
     steps = tuple(
@@ -208,10 +210,21 @@ def _check_wait(step: _Step, put: PublisherStep) -> None:
         )
 
 
-def _action(step: _Step, keys: SubscribeKeys | GetKeys | UnsubscribeKeys) -> SubscriberStep:
+def _action(step: _Step, keys: AnySubscriberKeys) -> SubscriberStep:
     topic, is_pattern = _topics(step, keys)
     if isinstance(keys, SubscribeKeys):
         return _subscribe(step, keys, topic, is_pattern)
+    if isinstance(keys, SeekKeys):
+        start = _start(step, keys.start)
+        if start is not None and is_pattern and start.at == "offset":
+            step.problem("from", "found an offset beside match, expected no offset: topics differ")
+        return SubscriberStep(
+            action="seek",
+            topic=topic,
+            match=is_pattern,
+            start=start,
+            sleep_after_s=keys.sleep_after,
+        )
     if isinstance(keys, UnsubscribeKeys):
         if is_pattern and keys.ends_group:
             step.problem("ends_group", "found beside match, expected a topic for it")
@@ -245,7 +258,7 @@ def _action(step: _Step, keys: SubscribeKeys | GetKeys | UnsubscribeKeys) -> Sub
     )
 
 
-def _topics(step: _Step, keys: SubscribeKeys | GetKeys | UnsubscribeKeys) -> tuple[str, bool]:
+def _topics(step: _Step, keys: AnySubscriberKeys) -> tuple[str, bool]:
     """The topic or the glob of a step, and whether it is a glob."""
     if keys.match is UNSET and keys.topic is not UNSET:
         step.topic(keys.topic)
@@ -258,20 +271,19 @@ def _topics(step: _Step, keys: SubscribeKeys | GetKeys | UnsubscribeKeys) -> tup
     return keys.match, True
 
 
-def _subscribe(step: _Step, keys: SubscribeKeys, topic: str, is_pattern: bool) -> SubscriberStep:
-    profile = _profile(keys.profile)
-    start = None
+def _start(step: _Step, text: str) -> Start | None:
+    """Read the value of `from`; None if it is wrong, which is noted."""
     try:
-        start = None if keys.start is UNSET else parse_start(keys.start)
+        return parse_start(text)
     except UsageError as error:
         step.problem("from", str(error))
-    if keys.replay and (start is None or start.at in ("now", "last")):
-        step.problem(
-            "replay",
-            "found true, expected false, or a `from` that may lie below what was acknowledged",
-        )
+        return None
+
+
+def _subscribe(step: _Step, keys: SubscribeKeys, topic: str, is_pattern: bool) -> SubscriberStep:
+    profile = _profile(keys.profile)
+    start = None if keys.start is UNSET else _start(step, keys.start)
     for key, is_given in (
-        ("replay", keys.replay),
         ("profile", keys.profile is not UNSET),
         ("group", keys.group is not UNSET),
     ):
@@ -297,7 +309,6 @@ def _subscribe(step: _Step, keys: SubscribeKeys, topic: str, is_pattern: bool) -
         lease_s=or_else(keys.lease, profile.lease_s),
         push=or_else(keys.push, profile.push),
         max_deliveries=or_else(keys.max_deliveries, None),
-        replay=keys.replay,
         group=or_else(keys.group, None),
         ordered_by=or_else(keys.ordered_by, None),
     )
@@ -314,7 +325,6 @@ def _check_group(step: _Step, keys: SubscribeKeys) -> None:
     except InvalidNameError as error:
         step.problem("group", f"found {in_words(keys.group)}, expected {error.expected}")
     for key, is_said in (
-        ("replay", keys.replay),
         ("qos", keys.qos is not UNSET and keys.qos != 2),
         ("profile", keys.profile is not UNSET),
         ("session", keys.session is not UNSET and keys.session != "persistent"),

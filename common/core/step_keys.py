@@ -142,15 +142,11 @@ class SubscribeKeys(
     start: Annotated[
         str | UnsetType,
         Meta(
-            description="where to begin: now, last, earliest, offset 42, newest 10, "
-            "time 2026-11-01T12:00:00Z, age 1h; what was acknowledged does not come again; "
-            "default: the place of the subscription, or now"
+            description="where a new subscription begins: now, last, earliest, offset 42, "
+            "newest 10, time 2026-11-01T12:00:00Z, age 1h; an existing one resumes (see seek); "
+            "default: now"
         ),
     ] = field(name="from", default=UNSET)
-    replay: Annotated[
-        bool,
-        Meta(description="also repeat acknowledged messages, marked as redelivered"),
-    ] = _GET.replay
     qos: QoSLevel | UnsetType = UNSET
     profile: ProfileName | UnsetType = UNSET
     session: Annotated[
@@ -197,7 +193,7 @@ class SubscribeKeys(
         str | UnsetType,
         Meta(
             description="be a member of this group, whose members share the messages; without "
-            "replay, qos, profile, session and push"
+            "qos, profile, session and push"
         ),
     ] = UNSET
     ordered_by: Annotated[
@@ -257,6 +253,23 @@ class GetKeys(Struct, kw_only=True, forbid_unknown_fields=True, tag_field="actio
     ] = _GET.delay_s
 
 
+class SeekKeys(Struct, kw_only=True, forbid_unknown_fields=True, tag_field="action", tag="seek"):
+    """A step of a subscriber: move an existing subscription."""
+
+    topic: Annotated[
+        Topic | UnsetType, Meta(description="what is subscribed to; this or match")
+    ] = UNSET
+    match: MatchKey | UnsetType = UNSET
+    start: Annotated[
+        str,
+        Meta(
+            description="where to move it, in the words of subscribe; what is redelivered is "
+            "marked, and what is skipped is not delivered"
+        ),
+    ] = field(name="from")
+    sleep_after: Annotated[SleepS, Meta(description="seconds after it")] = _GET.sleep_after_s
+
+
 class UnsubscribeKeys(
     Struct, kw_only=True, forbid_unknown_fields=True, tag_field="action", tag="unsubscribe"
 ):
@@ -283,11 +296,14 @@ class PublisherFile(Struct, forbid_unknown_fields=True):
     ]
 
 
+AnySubscriberKeys = SubscribeKeys | GetKeys | SeekKeys | UnsubscribeKeys
+
+
 class SubscriberFile(Struct, forbid_unknown_fields=True):
     """A step file of a subscriber."""
 
     steps: Annotated[
-        list[SubscribeKeys | GetKeys | UnsubscribeKeys],
+        list[AnySubscriberKeys],
         Meta(
             min_length=1, description="one after the other", extra={"expected": "a list of steps"}
         ),

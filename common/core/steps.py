@@ -19,7 +19,7 @@ from .message_base import QoS, SessionKind, Start
 from .pattern import Topics, glob
 from .start import start_in_words
 
-StepAction = Literal["subscribe", "get", "unsubscribe"]
+StepAction = Literal["subscribe", "get", "seek", "unsubscribe"]
 OnEmpty = Literal["wait", "skip"]
 Wait = Literal["stored", "delivered"]
 Settles = Literal["ack", "nack", "reject"]
@@ -49,9 +49,10 @@ class PublisherStep(Struct, frozen=True, kw_only=True):
 
 
 class SubscriberStep(Struct, frozen=True, kw_only=True):
-    """Subscribe to a topic, get messages of it, or unsubscribe.
+    """Subscribe to a topic, get messages of it, seek, or unsubscribe.
 
-    The fields from `start` on are for `subscribe` only, and `ends_group` is for `unsubscribe`; the
+    The fields from `start` on are for `subscribe` only (`start` also for `seek`), and `ends_group`
+    is for `unsubscribe`; the
     others, except `topic` and `sleep_after_s`, are for `get`. Elsewhere they have their defaults.
     """
 
@@ -66,16 +67,13 @@ class SubscriberStep(Struct, frozen=True, kw_only=True):
     settle: Settles = "ack"  # of a group: nack gives the messages back, reject lets them die
     delay_s: float = 0.0  # with nack: before they come again
     ends_group: bool = False  # of an unsubscribe: for all members
-    start: Start | None = (
-        None  # of a subscribe: where it begins; acknowledged messages do not come again
-    )
+    start: Start | None = None  # of a subscribe: where a new one begins; of a seek: where it moves
     qos: QoS = 2
     session: SessionKind = "persistent"
     lease_s: float | None = None  # above 0; None: a persistent one has none, a clean one 60 s
     push: bool = False  # receive pushes instead of polling
     max_deliveries: int | None = None  # then a message becomes a dead letter; None: never
-    replay: bool = False  # begin at `start` also if that was acknowledged
-    group: str | None = None  # be a member of it; qos, session, push and replay are not for groups
+    group: str | None = None  # be a member of it; qos, session and push are not for groups
     ordered_by: Literal["key"] | None = None  # of a group
     match: bool = False  # of every action: `topic` is a glob of topics
     where: str = ""  # with `match`: condition on the headers; "": any message
@@ -139,7 +137,7 @@ def subscriber_after(
 ) -> tuple[PlanPosition, float]:
     """Return the position and the pause in seconds after `count` messages of one request.
 
-    A subscribe or unsubscribe counts as one message; so does each skipped get.
+    A subscribe, seek or unsubscribe counts as one message; so does each skipped get.
 
     Raises:
         ConfigurationError: the position is outside the plan.
@@ -185,9 +183,9 @@ class PlanRow(Struct, frozen=True, kw_only=True):
     """One step in the table of a plan."""
 
     step: int  # from 1
-    action: str  # put, subscribe, get or unsubscribe
+    action: str  # put, subscribe, get, seek or unsubscribe
     topic: str
-    messages: int | None  # 0 for subscribe and unsubscribe; None: lines of a file not counted
+    messages: int | None  # 0 but for put and get; None: lines of a file not counted
     batch: int
     sleep_between_s: float
     sleep_after_s: float
@@ -280,7 +278,6 @@ def _subscribe_in_words(step: SubscriberStep) -> str:
     words += [f"from {start_in_words(step.start)}"] if step.start else []
     words += [f"ordered by {step.ordered_by}"] if step.ordered_by else []
     words += [f"where {step.where}"] if step.where else []
-    words += ["replay"] if step.replay else []
     words += [f"QoS {step.qos}"] if step.qos != 2 else []
     words += ["clean session"] if step.session == "clean" else []
     words += [f"lease {step.lease_s:g} s"] if step.lease_s else []

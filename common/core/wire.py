@@ -118,7 +118,7 @@ def decode_reply(frames: Sequence[bytes]) -> tuple[AnyReply, bytes]:
         raise MalformedError(f"header: {error}") from error
     if isinstance(reply, _ANSWERS_WITH_BODY):
         batches = (
-            [b for t in reply.topics for b in t.batches]
+            [*(b for t in reply.topics for b in t.batches), *(u.batch for u in reply.unstored)]
             if isinstance(reply, Fetched)
             else reply.batches
         )

@@ -1,8 +1,8 @@
 """Where subscriptions begin that were asked to begin somewhere: a part of rule V8. Pure.
 
 One that continues, because its client sent a cursor with the start, never begins below what its
-subscriber has acknowledged; a replay may, and what comes again is marked. Where an operator moved a
-subscription that ended before its subscriber asked again, one that brings no cursor begins there.
+subscriber has acknowledged; a seek may, and what is redelivered is marked. Where an operator moved
+a subscription that ended before its subscriber asked again, one that brings no cursor begins there.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _Asked:
         index, before, subscription = self.index, self.before, self.subscription
         at, _, value = subscription.asked.partition(" ")
         match at:
-            case "offset" if self.start < int(value):
+            case "offset" if self.start < int(value) and not self._resumes():
                 self.broken("")
             case "offset" if self.start > int(value) and not self._is_own_place():
                 self.broken("")
@@ -83,10 +83,17 @@ class _Asked:
                 self._check_newest(int(value))
         if before is not None and not _forgets(index, self.stream, before, subscription):
             self._check_not_again(before)
+            self._check_not_moved(before)
+
+    def _resumes(self) -> bool:
+        """Whether its start had no effect, because the subscription existed (rule R33)."""
+        if self.subscription.sought:
+            return False
+        return self.subscription.in_doubt or (self.before is not None and self._is_own_place())
 
     def _is_own_place(self) -> bool:
         """Whether it begins where its subscriber was, and not at the earlier place asked for."""
-        if self.subscription.replay:
+        if self.subscription.sought:
             return False
         if self.before is None:
             return self.subscription.resumed  # it brought a place: its subscribe had no answer
@@ -97,7 +104,7 @@ class _Asked:
 
     def _left_by_operator(self, before: SubscriptionSpan) -> int | None:
         """Where an operator left the subscription that ended since; None: its own place counts."""
-        if self.subscription.replay or self.subscription.brought:
+        if self.subscription.sought or self.subscription.brought:
             return None
         moves = self.index.moves.get((self.topic, self.stream.subscriber), {})
         since = range(before.generation + 1, self.subscription.generation)
@@ -111,12 +118,35 @@ class _Asked:
         )
 
     def _check_not_again(self, before: SubscriptionSpan) -> None:
-        """Only a replay begins below what was acknowledged."""
+        """Only a seek moves below what was acknowledged."""
         left = self._left_by_operator(before)
         lowest = before.confirmed if left is None else min(left, before.confirmed)
-        if not self.subscription.replay and self.start < lowest:
+        if not self.subscription.sought and self.start < lowest:
             had = f"it had acknowledged everything below {before.confirmed}"
-            self.broken(f", which is no replay; {had}", self.start)
+            self.broken(f", which is no seek; {had}", self.start)
+
+    def _check_not_moved(self, before: SubscriptionSpan) -> None:
+        """Only a seek moves a subscription that exists (rule R33)."""
+        may_have_ended = (
+            before.ended
+            or before.leaving
+            or self._is_clean(before, self.subscription)
+            or any(self.index.ends_by_operator(self.topic, self.stream.subscriber))
+        )
+        if self.subscription.asked in ("", "last") or self.subscription.sought or may_have_ended:
+            return
+        if not self._is_own_place():
+            self.broken("; the subscription existed, so it resumes", before.confirmed)
+
+    def _is_clean(self, *spans: SubscriptionSpan) -> bool:
+        """Whether one of them is a clean session, which each subscribe begins again."""
+        generations = {span.generation for span in spans}
+        return any(
+            (line.topic, line.subscriber) == (self.topic, self.stream.subscriber)
+            and line.generation in generations
+            and line.session == "clean"
+            for line in self.index.positions
+        )
 
     def _check_last(self, before: SubscriptionSpan) -> None:
         """After what was acknowledged last, of what was handed over or given up."""
@@ -141,7 +171,7 @@ class _Asked:
         if before is not None and before.timestamp_ns >= time_ns and not self._is_own_place():
             taken = f"was taken later than that, at {before.timestamp_ns} ns"
             self.broken(f"; offset {self.start - 1} {taken}", self.start - 1)
-        if first is not None and first.timestamp_ns < time_ns:
+        if first is not None and first.timestamp_ns < time_ns and not self._resumes():
             taken = f"was taken before that, at {first.timestamp_ns} ns"
             self.broken(f", which {taken}", self.start)
 
@@ -155,7 +185,8 @@ class _Asked:
             if place is not None
         ]
         most = max(over, default=0)
-        if self.start < max(most - count, _begins(index, topic, called_ns)):
+        lowest = max(most - count, _begins(index, topic, called_ns))
+        if self.start < lowest and not self._resumes():
             self.broken(f"; the topic had {most} messages by then")
         assert self.subscription.opened is not None
         by_ns = self.subscription.opened.at_ns

@@ -15,6 +15,7 @@ from reliable_pubsub.common.core.step_keys import (
     STEPS_EXPECTED,
     GetKeys,
     PutKeys,
+    SeekKeys,
     SubscribeKeys,
     UnsubscribeKeys,
 )
@@ -103,7 +104,7 @@ class GetAllFile(Struct, forbid_unknown_fields=True):
     """A step file of a subscriber of a scenario."""
 
     steps: Annotated[
-        list[SubscribeKeys | GetAllKeys | UnsubscribeKeys],
+        list[SubscribeKeys | GetAllKeys | SeekKeys | UnsubscribeKeys],
         Meta(min_length=1, extra=STEPS_EXPECTED),
     ]
 
@@ -123,7 +124,8 @@ class SubscriberKeys(ScenarioClientKeys, kw_only=True):
 
     steps: Annotated[
         Annotated[
-            list[SubscribeKeys | GetAllKeys | UnsubscribeKeys], Meta(min_length=1, title="steps")
+            list[SubscribeKeys | GetAllKeys | SeekKeys | UnsubscribeKeys],
+            Meta(min_length=1, title="steps"),
         ]
         | Annotated[str, Meta(title="name of a file")],
         Meta(description="as in a step file, or the name of one"),

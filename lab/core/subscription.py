@@ -24,12 +24,13 @@ class SubscriptionSpan:
     opened: Ok | None = None  # None: the journal begins after it
     called_ns: int = NEVER  # when it was asked for, for the first time
     asked: str = ""  # where it was to begin, in the words of a step file; "" if not said
-    replay: bool = False  # there also if that lies below what was acknowledged
+    sought: bool = False  # there even if a subscription existed, or that was acknowledged
     brought: int = 0  # the place that its subscriber remembered; 0: none
     qos: int = 2
     moved: bool = False  # the subscriber chose another place itself: rewind, adopt
     adopted: bool = False  # the place of a proxy that seemed to know of more than it has done
     by_operator: bool = False  # an operator has moved it
+    in_doubt: bool = False  # an earlier subscribe without an answer may have begun it
     resumed: bool = False  # what began it is in doubt, or was done by a life that is left out
     happenings: list[Happening] = field(default_factory=list)
     handed_end: int = 0  # after the highest offset handed over or reported lost
@@ -110,6 +111,7 @@ class _Request:
     life: int = 0  # of the process that asked last
     moved: bool = False  # it leaves it
     start: str = ""  # where it asks to begin; "" if it does not say
+    seeks: bool = False  # even if the subscription exists
     pending: bool = False  # it was sent, and did not come to its end yet
     in_doubt: bool = False  # an earlier one of unknown outcome may have left the place
     begun_again: bool = False  # an unanswered earlier one may have begun another subscription
@@ -194,7 +196,7 @@ class SubscriberStream:
                 request.at_ns = line.at_ns
                 request.place = line.cursor
                 request.moved = request.moved or moved
-                request.start = line.start
+                request.start, request.seeks = line.start, line.seeks
         elif counts and self.current is not None:
             self.current.leaving = True
 
@@ -216,7 +218,7 @@ class SubscriberStream:
             or adopted
             or begun_again
             or self._is_set_by_operator(current, line, request)
-            or request.start not in ("", "last")
+            or (request.start not in ("", "last") and not self._resumes(current, line, request))
             or self._is_another(current, line, request)
         ):
             continues = current is not None and not current.ended
@@ -227,13 +229,14 @@ class SubscriberStream:
                     line,
                     request.called_ns,
                     request.start,
-                    replay=request.place is None and request.start not in ("", "last"),
+                    sought=request.seeks and request.place is None,
                     brought=request.place or 0,
                     qos=line.qos,
                     moved=continues and (request.moved or adopted),
                     adopted=continues and adopted,
                     by_operator=self._is_first_of_move(current, line)
                     or self._has_move_ahead(current, line),
+                    in_doubt=request.in_doubt or begun_again,
                     resumed=request.in_doubt
                     or begun_again
                     or (current is None and request.place is not None),
@@ -246,6 +249,10 @@ class SubscriberStream:
             current.confirmed = max(current.confirmed, line.cursor or 0)
         self._confirmed_ns = request.at_ns
         request.in_doubt = request.begun_again = False
+
+    def _resumes(self, current: SubscriptionSpan, line: Ok, request: _Request) -> bool:
+        """Whether a start had no effect, because the subscription existed (rule R33)."""
+        return not request.seeks and line.generation == current.generation
 
     def _is_first_of_move(self, current: SubscriptionSpan | None, line: Ok) -> bool:
         """Whether an operator has moved the subscription since its last subscribe."""

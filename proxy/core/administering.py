@@ -183,7 +183,7 @@ def _moved(
     """Begin another generation, so the subscriber must subscribe again before it gets anything."""
     session = state.sessions["subscriber", subscriber]
     begun = begun_after(state, log, subscriber, session, one.terms, session.control, cursor)
-    record = replace(begun, moved=moved)
+    record = replace(begun, moved=moved, skipped=None)
     effect = Effect(first=one.cursor, end=cursor, generation=record.generation, subscriptions=1)
     return Planned(effect, (record,))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from functools import reduce
 
 from reliable_pubsub.common.core.answers import Full, Limit
 from reliable_pubsub.common.core.limits import CHOSEN_TOPICS_MAX, NUMBER_MAX
@@ -12,7 +13,7 @@ from reliable_pubsub.common.core.requests import AnyRequest
 from .records import Appended, Decision, Expired, Record, Subscribed, TopicDeleted
 from .replies import echo, limit_reached
 from .state import State
-from .subscriptions import Session, Subscription
+from .subscriptions import Session, Subscription, skipped_by
 from .topic_log import TopicLog
 
 
@@ -98,14 +99,14 @@ def next_batch(
 
 def begun_by_patterns(state: State, log: TopicLog) -> Iterator[Subscribed]:
     """The subscriptions that begin with a topic, by the patterns that match it."""
-    for subscriber, pattern in state.patterns.wanting(log.topic):
+    for subscriber, patterns in state.patterns.wanting(log.topic):
         before = log.subscriptions.get(subscriber)
         is_kept = before is not None and before.active  # the topic was deleted meanwhile
-        if not is_kept and state.authority.may_read(pattern.reader, log.topic):
+        terms = [one.terms for one in patterns if state.authority.may_read(one.reader, log.topic)]
+        if not is_kept and terms:
             session = state.sessions["subscriber", subscriber]
-            yield begun_after(
-                state, log, subscriber, session, pattern.terms, session.control, log.end
-            )
+            joined = reduce(Terms.joined, terms)
+            yield begun_after(state, log, subscriber, session, joined, session.control, log.end)
 
 
 def begun_after(
@@ -129,6 +130,27 @@ def begun_after(
         control,
         max(before.shown, cursor) if before else cursor,
         terms,
+        skipped=skipped_by(before, cursor),
+    )
+
+
+def resumed(
+    state: State, log: TopicLog, subscriber: str, session: Session, terms: Terms, control: int
+) -> Subscribed:
+    """The record that changes the terms of a subscription, which stays where it is."""
+    one = log.subscriptions[subscriber]
+    return Subscribed(
+        log.topic_id,
+        subscriber,
+        one.generation,
+        one.cursor,
+        session.epoch,
+        session.nonce,
+        control,
+        one.shown,
+        terms,
+        one.moved,
+        one.skipped,
     )
 
 

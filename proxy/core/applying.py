@@ -148,6 +148,7 @@ def subscribe(state: State, record: Subscribed) -> None:
         record.terms,
         before=held.before if held and same else record.shown,
         moved=record.moved,
+        skipped=record.skipped,
     )
     if record.shown == record.cursor:  # nothing is in flight: it begins
         state.rings.forget(log.topic, record.subscriber)
@@ -172,7 +173,7 @@ def unsubscribe(state: State, record: Unsubscribed) -> None:
 
 def subscribe_pattern(state: State, record: PatternSubscribed) -> None:
     """Begin a pattern, or change its terms."""
-    one = RegisteredPattern(record.terms, record.reader, state.lsn)
+    one = RegisteredPattern(record.terms, record.reader, state.lsn, record.epoch)
     state.patterns.add(record.subscriber, record.pattern, one, state.topics)
     see_control(state, record)
     state.index_patterns(record.subscriber)

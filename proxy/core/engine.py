@@ -69,7 +69,7 @@ from .counts import Counts
 from .groups import topics_due
 from .outputs import Answer, Deed, HeldAnswer, Output, Visible, Work
 from .pushes import Pushes
-from .qos0 import BecameOfOffer, take_offer
+from .qos0 import BecameOfOffer, patterns_listening, take_offer
 from .qos0_interest import Wanted
 from .quotas import Quotas
 from .records import Administered, Decision, Expired, Record
@@ -357,13 +357,17 @@ class Engine:
             self.outputs.append(denial)
             return "refused"
         is_pushed = self.pushes.is_wanted(offered.topic)
-        is_wanted = is_pushed or offered.topic in self.state.listened_topics
+        patterns = patterns_listening(self.state, offered.topic)
+        is_wanted = is_pushed or bool(patterns) or offered.topic in self.state.listened_topics
         taken = take_offer(self.state, offered, is_wanted=is_wanted, now_ns=now_ns)
         if taken == "refused" or taken == "unwanted":
             return taken
         self.waiting.has_come(offered.topic, to_ring=True)
+        for pattern in patterns:
+            self.waiting.has_come(pattern, to_ring=True)
         if is_pushed:
-            self.outputs.append(self.pushes.unstored(offered.topic, taken, offered.body))
+            number = self.state.rings.number
+            self.outputs.append(self.pushes.unstored(offered.topic, taken, offered.body, number))
         return "taken"
 
     # Reports of the store.

@@ -6,8 +6,9 @@ for each subscriber of the patterns of its topic, a cursor that moves for its ow
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from functools import reduce
 
 from reliable_pubsub.common.core.message_base import Terms
 from reliable_pubsub.common.core.pattern import Pattern
@@ -24,19 +25,13 @@ class RegisteredPattern:
     terms: Terms
     reader: str  # the keys that may read what it matches; "": there were no keys
     lsn: int  # record number of its last MATCH
+    epoch: int = 0  # of its last MATCH; 0: by an earlier start of the proxy
     unread: dict[int, None] = field(default_factory=dict)  # topic ids; the longest unread first
 
     @property
     def is_clean(self) -> bool:
         """Whether it ends with its subscriber, or with its lease."""
         return self.terms.session == "clean"
-
-
-def outlasts(one: Terms, other: Terms) -> bool:
-    """Whether a subscription ends later than another clean one, if its subscriber is silent."""
-    if other.session == "persistent":
-        return False
-    return one.session == "persistent" or one.lease_ms > other.lease_ms
 
 
 class PatternIndex:
@@ -64,6 +59,10 @@ class PatternIndex:
         """The subscriptions by one pattern."""
         return [self.of[one][pattern] for one in self._subscribers[pattern]]
 
+    def names_of(self, pattern: Pattern) -> Set[str]:
+        """The subscribers that have a pattern."""
+        return self._subscribers[pattern].keys()
+
     def topics_of(self, pattern: Pattern) -> Iterator[int]:
         """The ids of the topics that match."""
         return (one for one, patterns in self._patterns.items() if pattern in patterns)
@@ -72,15 +71,19 @@ class PatternIndex:
         """The patterns that match a name."""
         return tuple(one for one in self._subscribers if is_of(one, topic))
 
-    def wanting(self, topic: str) -> Iterator[tuple[str, RegisteredPattern]]:
-        """Who is to be subscribed to a new topic, each once, by the pattern that lasts longest."""
-        found: dict[str, RegisteredPattern] = {}
+    def wanting(self, topic: str) -> Iterator[tuple[str, list[RegisteredPattern]]]:
+        """Who is to be subscribed to a new topic, each once, with the patterns that match it."""
+        found: dict[str, list[RegisteredPattern]] = {}
         for pattern in self.matching(topic):
             for subscriber in self._subscribers[pattern]:
-                one = self.of[subscriber][pattern]
-                if subscriber not in found or outlasts(one.terms, found[subscriber].terms):
-                    found[subscriber] = one
+                found.setdefault(subscriber, []).append(self.of[subscriber][pattern])
         return iter(found.items())
+
+    def terms_of(self, subscriber: str, topic: str) -> Terms | None:
+        """The terms that the patterns of a subscriber need of a topic; None: none matches."""
+        mine = self.of.get(subscriber, {}).items()
+        found = [one.terms for pattern, one in mine if is_of(pattern, topic)]
+        return reduce(Terms.joined, found) if found else None
 
     def patterns_of(self, topic_id: int) -> tuple[Pattern, ...]:
         """The patterns that match a topic."""

@@ -8,6 +8,7 @@ answer is left to a GET of that topic.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import lt
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -29,12 +30,13 @@ from reliable_pubsub.common.core.pattern_messages import (
     Match,
     Matched,
     Told,
+    UnstoredBatch,
 )
 from reliable_pubsub.common.core.requests import Get, Sub
 from reliable_pubsub.relay.core.pattern import Kinds, is_of
 
-from .appending import begun_after
-from .pattern_index import RegisteredPattern, outlasts
+from .appending import begun_after, resumed
+from .pattern_index import RegisteredPattern
 from .reading import cursor_moved, get, subscription_of
 from .records import (
     ControlSeen,
@@ -43,7 +45,6 @@ from .records import (
     PatternEnded,
     PatternSubscribed,
     Record,
-    Subscribed,
 )
 from .replies import decided, echo, limit_reached, malformed
 from .sessions import fence
@@ -66,7 +67,8 @@ def match(state: State, request: Match, _body: bytes, now_ns: int) -> Decision:
     if request.control < session.control or (is_repeat and request.ends is (known is not None)):
         return stale_control(state, request, session)
     if is_repeat:
-        reply = Matched(**echo(state, request), topics=_count(state, request), already=True)
+        topics, ring = _count(state, request), state.rings.number
+        reply = Matched(**echo(state, request), topics=topics, already=True, ring=ring)
         return Decision(reply, visible_at=session.lsn)
     if request.ends:
         return _ended(state, request, session)
@@ -105,11 +107,12 @@ def _begun(
     now_ns: int,
 ) -> Decision:
     reader = _reader(request)
+    terms = replace(request.terms, by_pattern=True)
     records: list[Record] = [
         PatternSubscribed(
             request.client,
             request.match,
-            request.terms,
+            terms,
             reader,
             session.epoch,
             session.nonce,
@@ -125,36 +128,41 @@ def _begun(
         is_there = one is not None and one.active
         if not is_there and log.live_count >= state.settings.subscriptions_per_topic_max:
             return limit_reached(state, request, "subscriptions_per_topic_max")
-        if one is not None and is_there and one.terms.session == "persistent":
+        joined = one.terms.joined(terms) if one is not None and is_there else terms
+        if one is not None and is_there and not _begins_again(state, request, session, log, one):
+            if joined != one.terms:
+                renewed = resumed(state, log, request.client, session, joined, request.control)
+                records.append(renewed)
             continue
         cursor = _first(state, request, log, one, now_ns)
         if isinstance(cursor, Decision):
             return cursor
-        begun = begun_after(
-            state, log, request.client, session, request.terms, request.control, cursor
+        records.append(
+            begun_after(state, log, request.client, session, joined, request.control, cursor)
         )
-        if one is not None and is_there:
-            begun = _instead(one, begun)
-        records.append(begun)
-    reply = Matched(**echo(state, request), topics=topics, already=known is not None)
+    already, ring = known is not None, state.rings.number
+    reply = Matched(**echo(state, request), topics=topics, already=already, ring=ring)
     return decided(state, reply, *records)
 
 
-def _instead(clean: Subscription, begun: Subscribed) -> Subscribed:
-    """The record for a topic to which there is already a clean subscription.
+def _begins_again(
+    state: State, request: Match, session: Session, log: TopicLog, one: Subscription
+) -> bool:
+    """Whether a pattern moves a subscription that exists: by a seek, or as a clean session.
 
-    A clean pattern begins it again, with the terms that last longer. A persistent one keeps its
-    place, so that it no longer ends with its process.
+    A clean one is not moved if another subscription of its subscriber has it (rule R32).
     """
-    if begun.terms.session == "persistent":
-        return replace(
-            begun,
-            generation=clean.generation,
-            cursor=clean.cursor,
-            shown=clean.shown,
-            moved=clean.moved,
-        )
-    return begun if outlasts(begun.terms, clean.terms) else replace(begun, terms=clean.terms)
+    if request.seeks:
+        return True
+    if "persistent" in (request.terms.session, one.terms.session) or not one.terms.by_pattern:
+        return False
+    mine = state.patterns.of.get(request.client, {})
+    others = [
+        mine[pattern]
+        for pattern in state.patterns.patterns_of(log.topic_id)
+        if pattern in mine and pattern != request.match
+    ]
+    return all(other.epoch != session.epoch for other in others)
 
 
 def _first(
@@ -163,6 +171,7 @@ def _first(
     """Where the subscription to an existing topic begins: as with SUB."""
     if request.start is None:
         return log.end
+    redelivers = request.seeks is True or request.start.at in ("now", "last")
     sub = Sub(
         client=request.client,
         epoch=request.epoch,
@@ -170,6 +179,8 @@ def _first(
         topic=log.topic,
         control=request.control,
         start=request.start,
+        cursor=None if redelivers else 0,  # as of a subscriber without a state
+        terms=request.terms,
     )
     return chosen_offset(state, sub, log, one, request.start, now_ns)
 
@@ -183,8 +194,8 @@ def _ended(state: State, request: Match, session: Session) -> Decision:
     records: list[Record] = [PatternEnded(request.client, request.match, *head)]
     for topic_id in state.subscribed.get(request.client, ()):
         patterns = [one for one in state.patterns.patterns_of(topic_id) if one in mine]
-        if patterns == [request.match]:
-            one = state.topic_by_id[topic_id].subscriptions[request.client]
+        one = state.topic_by_id[topic_id].subscriptions[request.client]
+        if patterns == [request.match] and one.terms.by_pattern:
             records.append(unsubscribed(topic_id, request.client, one, session, request.control))
     reply = Matched(**echo(state, request), topics=len(records) - 1, already=False)
     return decided(state, reply, *records)
@@ -233,6 +244,32 @@ class _Found:
         self._messages_max = request.messages_max
         self._bytes_max = request.bytes_max
         self._batches_max = FETCH_BATCHES_MAX
+        self._unstored: list[UnstoredBatch] = []
+        self._unstored_bodies: list[bytes] = []
+        self._ring = state.rings.number
+        if request.ring is not UNSET:
+            is_of_this_start = request.ring.boot == state.boot
+            self._read_rings(request.ring.number if is_of_this_start else 0)
+
+    def _read_rings(self, number: int) -> None:
+        """Take batches at QoS 0 from a number on: at least one, and up to half of the answer."""
+        request, reader = self._request, _reader(self._request)
+        leave = self._messages_max // 2, self._bytes_max // 2, self._batches_max // 2
+        for after, topic, header, body in self._state.rings.since(number):
+            if not is_of(request.match, topic) or not self._state.authority.may_read(reader, topic):
+                continue
+            left = (
+                self._messages_max - header.count,
+                self._bytes_max - len(body),
+                self._batches_max - 1,
+            )
+            if self._unstored and any(map(lt, left, leave)):
+                return
+            self._messages_max, self._bytes_max, self._batches_max = left
+            self._unstored.append(UnstoredBatch(topic, header))
+            self._unstored_bodies.append(body)
+            self._ring = after
+        self._ring = self._state.rings.number
 
     @property
     def is_full(self) -> bool:
@@ -280,9 +317,15 @@ class _Found:
         state, visible_at = self._state, self._visible_at
         if any(isinstance(one, CursorMoved) and one.takes for one in self._records):
             visible_at = state.lsn + len(self._records)
-        reply = Fetched(**echo(state, self._request), topics=tuple(self._topics))
-        body = b"".join(self._bodies) if self._bodies else None
-        return Decision(reply, tuple(self._records), visible_at, body, not self._topics)
+        reply = Fetched(
+            **echo(state, self._request),
+            topics=tuple(self._topics),
+            unstored=tuple(self._unstored),
+            ring=self._ring,
+        )
+        body = b"".join([*self._bodies, *self._unstored_bodies])
+        is_empty = not (self._topics or self._unstored)
+        return Decision(reply, tuple(self._records), visible_at, body or None, is_empty)
 
     def _shown(self, log: TopicLog, asked: Get, reply: AnyReply | None) -> FetchedTopic:
         one = log.subscriptions[asked.client]

@@ -136,10 +136,14 @@ class Pushes:
             pushed = Pushed(boot=self._boot, log=one.log, batch=one.batch.header)
             yield Down(one.topic, encode_push(one.topic, pushed, one.batch.body))
 
-    def unstored(self, topic: str, header: BatchHeader, body: bytes) -> Down:
-        """The push of a QoS 0 batch, which is not queued."""
+    def unstored(self, topic: str, header: BatchHeader, body: bytes, number: int) -> Down:
+        """The push of a QoS 0 batch, which is not queued.
+
+        Args:
+            number: of the next batch at QoS 0, of any topic.
+        """
         self._sent += 1
-        pushed = PushedUnstored(boot=self._boot, batch=header)
+        pushed = PushedUnstored(boot=self._boot, batch=header, next=number)
         return Down(topic, encode_push(topic, pushed, body))
 
     # Interest, up.

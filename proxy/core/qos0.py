@@ -5,10 +5,12 @@ Nothing here changes or needs the durable state (rule R19).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from reliable_pubsub.common.core.answers import MessageBatches, NoMessagesYet
 from reliable_pubsub.common.core.message_base import BatchHeader
+from reliable_pubsub.common.core.pattern import Pattern
 from reliable_pubsub.common.core.qos0_messages import Listeners, ListenersReport, Ring
 from reliable_pubsub.relay.core.unstored import OfferFrames
 
@@ -18,6 +20,22 @@ from .replies import echo
 from .state import State
 
 BecameOfOffer = Literal["taken", "unwanted", "refused"]
+
+
+def patterns_listening(state: State, topic: str) -> Sequence[Pattern]:
+    """The patterns that match a topic, even one that was never stored, and may read it."""
+    if not len(state.patterns):
+        return ()
+    log = state.topics.get(topic)
+    patterns = state.patterns
+    matching = patterns.patterns_of(log.topic_id) if log else patterns.matching(topic)
+    return [
+        one
+        for one in matching
+        if any(
+            state.authority.may_read(each.reader, topic) for each in patterns.subscribers_of(one)
+        )
+    ]
 
 
 def take_offer(
@@ -71,10 +89,15 @@ def ring(state: State, request: Ring, _body: bytes, _now_ns: int) -> Decision:
 def listeners(state: State, request: Listeners, _body: bytes, _now_ns: int) -> Decision:
     """Count the durable subscriptions that would get a message."""
     log = state.topics.get(request.topic)
-    count = sum(
-        one.listens and one.lsn <= state.durable_lsn
-        for one in (log.subscriptions.values() if log else ())
-    )
+    listening = {
+        name
+        for name, one in (log.subscriptions.items() if log else ())
+        if one.listens and one.lsn <= state.durable_lsn
+    }
+    if log is None:
+        for pattern in patterns_listening(state, request.topic):
+            listening |= state.patterns.names_of(pattern)
+    count = len(listening)
     return Decision(
         ListenersReport(**echo(state, request), topic=request.topic, subscriptions=count)
     )

@@ -21,7 +21,7 @@ class Want(Struct, frozen=True):
 
 
 class Wanted:
-    """Topics with a subscription that listens, and the interest of push links.
+    """Topics with a subscription that listens, patterns, and the interest of push links.
 
     Publishers filter by it (docs/decisions/0021), so a message that has no listener does not
     leave its publisher.
@@ -48,8 +48,10 @@ class Wanted:
             return None
         state.are_listeners_changed = False
         exact = frozenset(Pattern("exact", topic) for topic in state.listened_topics)
-        patterns = self._capped.take(exact | self._pushes.wanted())
-        before, self._prefixes = self._prefixes, offer_prefixes(patterns, self._pushes.kinds)
+        wanted = exact | frozenset(state.patterns.all()) | self._pushes.wanted()
+        before = self._prefixes
+        patterns = self._capped.take(wanted)
+        self._prefixes = offer_prefixes(patterns, self._pushes.kinds, wanted)
         if before == self._prefixes:
             return None
         return Want(self._prefixes - before, before - self._prefixes)

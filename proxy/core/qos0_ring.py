@@ -8,6 +8,8 @@ discarded; nothing is ever written to disk.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from itertools import islice
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -27,10 +29,11 @@ class Read(Struct, frozen=True):
 
 
 class _Ring:
-    __slots__ = ("batches", "first", "size_bytes")
+    __slots__ = ("batches", "dropped", "first", "size_bytes")
 
     def __init__(self) -> None:
         self.batches: deque[tuple[BatchHeader, bytes]] = deque()
+        self.dropped = 0  # batches that are no longer held
         self.first = 0  # held place; without batches the next one
         self.size_bytes = 0
 
@@ -55,7 +58,9 @@ class Rings:
         self._total_bytes_max = total_bytes_max
         self._rings: dict[str, _Ring] = {}
         self.ends: dict[str, int] = {}  # by topic: the next place, once something was put
-        self._order: deque[tuple[str, int]] = deque()  # topic and base, by age
+        # Topic, base, and which of its ring's batches it is, by age.
+        self._order: deque[tuple[str, int, int]] = deque()
+        self.number = 0  # of the next batch, of all topics
         self._lost: dict[tuple[str, str], _Lost] = {}  # by topic and subscriber
         self.size_bytes = 0
 
@@ -78,11 +83,12 @@ class Rings:
         ring.batches.append((header, body))
         ring.size_bytes += len(body) + ENTRY_BYTES
         self.size_bytes += len(body) + ENTRY_BYTES
-        self._order.append((topic, header.base))
+        self._order.append((topic, header.base, ring.dropped + len(ring.batches) - 1))
+        self.number += 1
         while ring.size_bytes > self._bytes_max:
             self._drop(ring)
         while self.size_bytes > self._total_bytes_max:
-            oldest, base = self._order.popleft()
+            oldest, base, _ = self._order.popleft()
             if self._rings[oldest].first == base:
                 self._drop(self._rings[oldest])
         while self._order and self._rings[self._order[0][0]].first > self._order[0][1]:
@@ -91,6 +97,7 @@ class Rings:
 
     def _drop(self, ring: _Ring) -> None:
         header, body = ring.batches.popleft()
+        ring.dropped += 1
         ring.first = header.base + header.count
         ring.size_bytes -= len(body) + ENTRY_BYTES
         self.size_bytes -= len(body) + ENTRY_BYTES
@@ -113,6 +120,16 @@ class Rings:
             max(place, ring.first),
             self.ends[topic],
         )
+
+    def since(self, number: int) -> Iterator[tuple[int, str, BatchHeader, bytes]]:
+        """The batches of all topics from a number on that are still held: the oldest first."""
+        count = min(self.number - number, len(self._order))
+        newest = list(islice(reversed(self._order), count)) if count > 0 else []
+        for number_before, (topic, base, index) in enumerate(reversed(newest), self.number - count):
+            ring = self._rings[topic]
+            if base >= ring.first:
+                header, body = ring.batches[index - ring.dropped]
+                yield number_before + 1, topic, header, body
 
     # For operators.
 

@@ -99,6 +99,7 @@ class Subscribed(Struct, frozen=True, gc=False):
     shown: int = 0  # it was sent the messages below this
     terms: Terms = Terms()
     moved: Moved = ""
+    skipped: tuple[int, int] | None = None  # below the cursor, and not acknowledged: first and end
 
 
 class Unsubscribed(Struct, frozen=True, gc=False):

@@ -64,6 +64,7 @@ _KEYS: Final[Mapping[str, Sequence[str]]] = {  # of the tables whose rows are re
     "last_transaction": ("client",),
     "meta": ("name",),
     "moved_subscription": ("topic_id", "subscriber"),
+    "skipped_range": ("topic_id", "subscriber"),
     "pattern_subscription": ("subscriber", "kind", "text"),
     "publisher": ("topic_id", "publisher", "qos"),
     "subscription": ("topic_id", "subscriber"),
@@ -182,7 +183,7 @@ def _add_subscription(
         *key,
         record.generation,
         record.cursor,
-        int(not ended),
+        0 if ended else 1 + bool(terms.by_pattern),
         terms.qos,
         record.shown if is_live else max(record.shown, record.cursor),
         int(expired),
@@ -197,6 +198,9 @@ def _add_subscription(
         or getattr(record, "takes", False)
     ):
         writes.rows["moved_subscription"][key] = None
+    if isinstance(record, Subscribed):
+        skipped = record.skipped
+        writes.rows["skipped_range"][key] = (*key, *skipped) if skipped else None
 
 
 def _add_pattern(writes: _Writes, record: PatternSubscribed | PatternEnded) -> None:
@@ -234,6 +238,7 @@ def _forget(writes: _Writes, one: Forgotten) -> None:
     writes.rows[_FORGOTTEN[one.kind]][one.key] = None
     if one.kind == "subscription":
         writes.rows["moved_subscription"][one.key] = None
+        writes.rows["skipped_range"][one.key] = None
     name = FLOORS.get(one.kind)
     if name is not None and one.floor:
         before = writes.rows["meta"].get((name,))

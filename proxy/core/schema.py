@@ -34,6 +34,14 @@ CREATE TABLE moved_subscription (   -- by an operator, and its subscriber has no
     row_crc INTEGER NOT NULL,
     PRIMARY KEY (topic_id, subscriber)
 ) WITHOUT ROWID;
+CREATE TABLE skipped_range (        -- messages that a start or a seek passed over unacknowledged
+    topic_id INTEGER NOT NULL,
+    subscriber TEXT NOT NULL,
+    first_offset INTEGER NOT NULL,
+    end_offset INTEGER NOT NULL,
+    row_crc INTEGER NOT NULL,
+    PRIMARY KEY (topic_id, subscriber)
+) WITHOUT ROWID;
 """
 
 _GROUPS: Final = """
@@ -125,7 +133,7 @@ CREATE TABLE subscription (
     subscriber TEXT NOT NULL,
     generation INTEGER NOT NULL,
     cursor INTEGER NOT NULL,
-    active INTEGER NOT NULL,
+    active INTEGER NOT NULL,        -- 0: ended; 2: made by patterns alone; 1: others
     qos INTEGER NOT NULL,
     shown INTEGER NOT NULL,         -- messages below it were sent
     expired INTEGER NOT NULL,

@@ -32,11 +32,14 @@ def chosen_offset(
     """The cursor of a subscription with a `start`, but never below its own cursor."""
     place = first_offset(state, request, log, known, start, now_ns)
     own = own_offset(state, request, known)
-    if not isinstance(place, Decision):
-        return max(place, own)
-    if isinstance(place.reply, Truncated) and own >= log.start:
-        return own  # the removed messages were acknowledged
-    return place
+    if isinstance(place, Decision):
+        if not (isinstance(place.reply, Truncated) and own >= log.start):
+            return place
+        place = log.start  # the removed messages were acknowledged
+    skipped = known.skipped if known is not None and request.cursor == 0 else None
+    if skipped is not None and start.at != "last" and place < skipped[1]:
+        return max(place, skipped[0])  # they were never acknowledged
+    return max(place, own)
 
 
 def own_offset(state: State, request: Sub, known: Subscription | None) -> int:

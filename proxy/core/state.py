@@ -230,6 +230,7 @@ class State:
     def index_patterns(self, subscriber: str) -> None:
         """A subscriber has one pattern more or less: note what is unread in its topics."""
         self.interest_changed()
+        self.are_listeners_changed = True
         if any(one.is_clean for one in self.patterns.of.get(subscriber, {}).values()):
             self.leases.pattern_ends.add(subscriber, 0.0)
         for topic_id in self.subscribed.get(subscriber, ()):

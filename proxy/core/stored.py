@@ -46,6 +46,7 @@ class StoredSubscription(Struct, frozen=True, gc=False):
     terms: Terms = Terms()
     expired: bool = False
     moved: Moved = ""
+    skipped: tuple[int, int] | None = None
 
 
 class StoredTopic(Struct, frozen=True):

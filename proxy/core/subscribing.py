@@ -9,16 +9,16 @@ from reliable_pubsub.common.core.answers import ByeAck, Stale, SubAck, UnsubAck
 from reliable_pubsub.common.core.pattern_messages import Match
 from reliable_pubsub.common.core.requests import Bye, Sub, Unsub
 
-from .appending import topic_for
+from .appending import resumed, topic_for
 from .changed_log import log_changed, witness_ns
 from .groups import join, leave
 from .reading import not_subscribed
-from .records import ControlSeen, Decision, Moved, PatternEnded, Subscribed
+from .records import ControlSeen, Decision, Moved, PatternEnded, Record, Subscribed
 from .replies import decided, echo, limit_reached, malformed
 from .sessions import fence
 from .start_offset import chosen_offset
 from .state import State
-from .subscriptions import Session, Subscription, unsubscribed
+from .subscriptions import Session, Subscription, skipped_by, unsubscribed
 from .topic_log import TopicLog
 
 
@@ -34,6 +34,9 @@ def sub(state: State, request: Sub, _body: bytes, now_ns: int) -> Decision:
     if request.group is not UNSET:
         return join(state, request, session, now_ns)
     active = known if known and known.active else None
+    of_patterns = state.patterns.terms_of(request.client, request.topic)
+    if of_patterns is not None:  # it takes nothing from them (rule R32)
+        request = replace(request, terms=request.terms.joined(of_patterns))
     if request.control == session.control:
         if not (active and active.expired):
             return _repeated_sub(state, request, log, known, session)
@@ -64,6 +67,7 @@ def sub(state: State, request: Sub, _body: bytes, now_ns: int) -> Decision:
         max(known.shown, cursor) if known else cursor,
         request.terms,
         moved,
+        None if moved else skipped_by(known, cursor, by_start=request.start is not None),
     )
     then = Subscription(
         generation, cursor, cursor, True, 0, subscribed.shown, subscribed.terms, moved=moved
@@ -81,14 +85,32 @@ def _place_of(
     generation = known.generation if known else state.generation_floor
     if active is not None and _goes_where_an_operator_put_it(active, request):
         return generation, active.cursor, active.moved
-    if request.start is not None and (request.start.at != "last" or active is None):
+    if request.start is not None and (active is None or begins_again(active, request)):
         cursor = chosen_offset(state, request, log, known, request.start, now_ns)
         if isinstance(cursor, Decision):
             return cursor
         return generation + 1, cursor, _skipped_by_operator(known, request, cursor)
     if active is None:
-        return generation + 1, log.end if request.cursor is None else request.cursor, ""
+        cursor = log.end if request.cursor is None else request.cursor
+        if known is not None and known.moved and request.cursor is not None:
+            cursor = max(cursor, known.cursor)
+        return generation + 1, cursor, _skipped_by_operator(known, request, cursor)
     return generation, max(active.cursor, request.cursor or 0), ""
+
+
+def begins_again(active: Subscription, request: Sub) -> bool:
+    """Whether a start moves an existing subscription (rule R33); else it resumes."""
+    if request.start is None or request.start.at == "last":
+        return False
+    return (
+        bool(request.seeks)
+        or request.terms.qos == 0
+        or "clean"
+        in {
+            request.terms.session,
+            active.terms.session,
+        }
+    )
 
 
 def _goes_where_an_operator_put_it(active: Subscription, request: Sub) -> bool:
@@ -106,7 +128,7 @@ def _goes_where_an_operator_put_it(active: Subscription, request: Sub) -> bool:
 def _skipped_by_operator(known: Subscription | None, request: Sub, cursor: int) -> Moved:
     """How an operator moved a subscription that ended before its subscriber could hear of it.
 
-    Else a start passes over what was skipped, and GET tells of no loss.
+    Otherwise it would pass over what was skipped, and GET would report no loss.
     """
     if known is None or request.cursor is None:
         return ""
@@ -180,11 +202,13 @@ def unsub(state: State, request: Unsub, _body: bytes, _now_ns: int) -> Decision:
         return decided(state, gone, seen)
     if request.control == session.control:  # not a copy: the first one would have ended it
         return stale_control(state, request, session)
-    return decided(
-        state,
-        UnsubAck(**echo(state, request), topic=request.topic, already=False),
-        unsubscribed(log.topic_id, request.client, known, session, request.control),
-    )
+    terms = state.patterns.terms_of(request.client, request.topic)
+    if terms is None:
+        ends: Record = unsubscribed(log.topic_id, request.client, known, session, request.control)
+    else:  # the patterns still have it (rule R32)
+        ends = resumed(state, log, request.client, session, terms, request.control)
+    reply = UnsubAck(**echo(state, request), topic=request.topic, already=False)
+    return decided(state, reply, ends)
 
 
 def bye(state: State, request: Bye, _body: bytes, _now_ns: int) -> Decision:

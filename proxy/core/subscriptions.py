@@ -23,6 +23,7 @@ class Subscription:
     expired: bool = False  # its lease has ended
     before: int = 0  # messages below it were sent before this generation, or this start
     moved: Moved = ""
+    skipped: tuple[int, int] | None = None  # below the cursor, and not acknowledged: first and end
 
     @property
     def holds(self) -> bool:
@@ -43,6 +44,23 @@ class Session:
     nonce: bytes
     control: int  # number of the last SUB or UNSUB within the epoch
     lsn: int  # record number of the last grant or control request
+
+
+def skipped_by(
+    known: Subscription | None, cursor: int, *, by_start: bool = True
+) -> tuple[int, int] | None:
+    """The messages below the cursor of a new start or a seek that were never acknowledged.
+
+    They are kept as one range, so that a later subscription can begin there.
+
+    Args:
+        by_start: otherwise the subscriber has processed what lies below its cursor.
+    """
+    if known is None or known.terms.session == "clean" or known.terms.qos == 0:
+        return None
+    first, end = known.skipped or (known.cursor, known.cursor)
+    end = min(cursor if by_start and cursor > known.cursor else end, cursor)
+    return (first, end) if first < end else None
 
 
 def unsubscribed(

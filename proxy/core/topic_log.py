@@ -145,6 +145,7 @@ class TopicLog:
                     s.expired,
                     s.shown,
                     s.moved,
+                    s.skipped,
                 )
                 for s in stored.subscriptions
             },

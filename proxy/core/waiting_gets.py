@@ -181,6 +181,8 @@ def waits_on(request: Waits) -> str | Pattern:
 
 
 def _ring_of(request: Waits) -> int | UnsetType:
+    if isinstance(request, Fetch):
+        return UNSET if request.ring is UNSET else request.ring.number
     return request.ring if isinstance(request, Get) else UNSET
 
 

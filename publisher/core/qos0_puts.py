@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from reliable_pubsub.common.core.conversation import Conversation, Listen
-from reliable_pubsub.relay.core.unstored import LINKED, is_wanted
+from reliable_pubsub.relay.core.unstored import LINKED, is_wanted, marks_of, topic_frame
 
 from .receipt import Fate
 
@@ -88,14 +88,15 @@ class QoS0Puts:
         self._patience_s = patience_s
         self._link: OfferLink | None = None
         self._endpoint = ""
-        self._met: set[str] = set()
+        # By topic: the marks of patterns when it was asked about, and whether it had a listener.
+        self._asked: dict[str, tuple[frozenset[bytes], bool]] = {}
         self._asked_at_s = float("-inf")
 
     def offer(
         self, topic: str, count: int, frames: Callable[[], Sequence[bytes]]
     ) -> Conversation[Fate]:
         """Send a batch of `count` messages if it has a listener; frames are made only then."""
-        if topic not in self._met:
+        if topic not in self._asked:
             yield from self.meet(topic)
         assert self._link is not None
         prefixes = self._link.prefixes()
@@ -105,7 +106,13 @@ class QoS0Puts:
         if LINKED not in prefixes:
             self.counts.dropped += count
             return "dropped"
-        if not is_wanted(topic, prefixes):
+        listens = is_wanted(topic, prefixes)
+        if listens and topic_frame(topic) not in prefixes:  # a prefix includes more than a pattern
+            marks = marks_of(prefixes)
+            if self._asked.get(topic, (None, False))[0] != marks:
+                yield from self.meet(topic)
+            listens = self._asked[topic][1]
+        if not listens:
             self.counts.unwanted += count
             return "unwanted"
         if not self._link.send(frames()):
@@ -123,8 +130,9 @@ class QoS0Puts:
         Raises:
             InDoubtError: no answer.
         """
+        marks = marks_of(self._link.prefixes()) if self._link is not None else frozenset()
         where = yield from self._ask(topic)
-        self._met.add(topic)
+        self._asked[topic] = marks, bool(where.interest)
         self._asked_at_s = self._now_s()
         if self._link is None or where.endpoint != self._endpoint:
             self.close()
@@ -162,4 +170,4 @@ class QoS0Puts:
     def begin_again(self) -> None:
         """Drop the link and its state: a call was interrupted, perhaps within a message."""
         self.close()
-        self._met.clear()
+        self._asked.clear()

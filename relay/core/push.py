@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.errors import InvalidNameError, MalformedError
@@ -52,6 +52,7 @@ class PushedUnstored(Struct, frozen=True, kw_only=True, tag="UNSTORED", tag_fiel
 
     boot: str  # start of the proxy
     batch: BatchHeader
+    next: int | UnsetType = UNSET  # number of the batch after it, of all topics; see FETCH
 
 
 class PushFrames(Struct, frozen=True):

@@ -91,9 +91,26 @@ def is_wanted(topic: str, prefixes: Iterable[bytes]) -> bool:
     return any(frame[:end] in known for end in range(len(frame) + 1))
 
 
-def offer_prefixes(patterns: Iterable[Pattern], kinds: Kinds) -> frozenset[bytes]:
-    """What the proxy asks publishers for: as narrow as ZeroMQ can filter by prefix."""
-    return frozenset(_prefix(pattern, kinds) for pattern in patterns) | {LINKED}
+def offer_prefixes(
+    patterns: Iterable[Pattern], kinds: Kinds, uncapped: Iterable[Pattern] = ()
+) -> frozenset[bytes]:
+    """What the proxy asks publishers for: as narrow as ZeroMQ can filter by prefix.
+
+    A prefix may include topics that no pattern matches. So there is also a mark of the patterns,
+    which changes with them: then a publisher asks again whether its topics have a listener.
+
+    Args:
+        uncapped: the patterns of the mark, if `patterns` replaces them by everything.
+    """
+    tests = sorted(one for one in uncapped or patterns if one.kind != "exact")
+    mark = LINKED + crc32(repr(tests).encode()).to_bytes(4)
+    found = frozenset(_prefix(pattern, kinds) for pattern in patterns) | {LINKED}
+    return found | {mark} if tests else found
+
+
+def marks_of(prefixes: Iterable[bytes]) -> frozenset[bytes]:
+    """The marks of patterns among these prefixes."""
+    return frozenset(one for one in prefixes if one[:1] == LINKED and one != LINKED)
 
 
 def _prefix(pattern: Pattern, kinds: Kinds) -> bytes:

@@ -204,7 +204,7 @@ class Delivering:
         if self._stored_first:
             messages_max = max(messages_max - len(subscription.fetched), 0)
         messages = subscription.qos0.hand_over(messages_max)
-        if subscription.place.terms.qos:
+        if subscription.is_subscribed and subscription.place.terms.qos:
             for publisher in dict.fromkeys(message.publisher for message in messages):
                 self._fetching.report_lower_qos(subscription, publisher, 0)
         return messages

@@ -10,7 +10,10 @@ A shell carries out what the conversations ask for (`common/core/conversation.py
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any, TypeGuard
+
+from msgspec.structs import replace
 
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.batch import Message
@@ -22,7 +25,7 @@ from reliable_pubsub.common.core.errors import (
     PubSubError,
     UsageError,
 )
-from reliable_pubsub.common.core.message_base import Start
+from reliable_pubsub.common.core.message_base import Start, Terms
 from reliable_pubsub.common.core.pattern import Pattern, Topics
 from reliable_pubsub.common.core.recorder import seen
 from reliable_pubsub.common.core.retry import poll_pause_s
@@ -35,7 +38,7 @@ from .membership import JoinTerms, Membership
 from .pattern_delivering import PatternDelivering
 from .pattern_fetching import PatternFetching
 from .pattern_subscribing import PatternSubscribing
-from .pattern_subscription import AskedPattern
+from .pattern_subscription import AskedPattern, PatternSubscription
 from .pushing import Pushing
 from .requests import Requests
 from .session import SubscriberSession
@@ -86,7 +89,7 @@ class SubscriberEngine:
             session, self._subscribing, self._patterns, self._fetching, pushing, now_s=now_s
         )
         self._pattern_delivering = PatternDelivering(
-            session, self._delivering, pattern_fetching, pushing, now_s=now_s
+            session, self._patterns, self._delivering, pattern_fetching, pushing, now_s=now_s
         )
 
     def begin_again(self, stored: Mapping[str, bytes]) -> None:
@@ -107,6 +110,8 @@ class SubscriberEngine:
         if topic in self.groups.members:
             raise UsageError(f"topic {topic!r}: a member of a group; unsubscribe first")
         subscription = self.session.inbox.add(topic)
+        for one in self._patterns.covering(topic):  # it takes nothing from them (rule R32)
+            asked = replace(asked, terms=asked.terms.joined(one.asked.terms))
         subscription.drop_fetched()  # messages in hand stay in hand, if this is refused
         yield from self._subscribing.subscribe(subscription, asked)
         subscription.drop()
@@ -142,6 +147,31 @@ class SubscriberEngine:
         self.pushing.use(asked.pattern, push)
         return topics
 
+    def seek(self, topic: str, start: Start, log: str | None) -> Conversation[int]:
+        """Move an existing subscription; return its cursor."""
+        if topic in self.groups.members:
+            raise UsageError(
+                f"topic {topic!r}: a group cannot be moved, because its messages end in any order; "
+                "end it (ends_group), and subscribe again with the `start` you want"
+            )
+        subscription = self.session.inbox.of(topic)
+        place = subscription.place
+        if not subscription.is_subscribed:
+            self._requests.refuse(topic)
+        asked = Asked(
+            start=start, seeks=True, log=log, terms=place.terms, max_deliveries=place.max_deliveries
+        )
+        yield from self.tell_before_end(subscription)
+        subscription.drop_fetched()  # messages in hand stay in hand, if this is refused
+        yield from self._subscribing.subscribe(subscription, asked)
+        subscription.drop()
+        return subscription.place.cursor
+
+    def seek_all(self, pattern: Pattern, start: Start) -> Conversation[int]:
+        """Move the subscriptions of a pattern; return how many topics it matches now."""
+        one = self._patterns.of(pattern)
+        return (yield from self._patterns.seek(one, start, self.tell_before_end))
+
     def join(self, topic: str, asked: JoinTerms) -> Conversation[int]:
         """Become a member of a group; return its cursor."""
         if self.session.inbox.of(topic).is_subscribed:
@@ -158,12 +188,13 @@ class SubscriberEngine:
         if topic in self.groups.members:
             yield from self.groups.leave(topic, ends_group=ends_group)
             return
-        pattern = self._patterns.covering(topic)
-        if pattern is not None:
-            raise UsageError(f"topic {topic!r} is of the pattern {pattern}; unsubscribe that")
         if ends_group:
             raise UsageError(f"topic {topic!r}: no member of a group that could be ended")
         subscription = self.session.inbox.of(topic)
+        covering = self._patterns.covering(topic)
+        if covering:
+            yield from self._leave_to_patterns(subscription, covering)
+            return
         yield from self.tell_before_end(subscription)
         with self.session.recorder.call("unsubscribe", topic) as call:
             yield from self._subscribing.unsubscribe(subscription, call)
@@ -172,8 +203,21 @@ class SubscriberEngine:
             yield from self._subscribing.ended(subscription)
             call.ok(epoch=self.session.inbox.epoch)
 
+    def _leave_to_patterns(
+        self, subscription: TopicSubscription, covering: Sequence[PatternSubscription]
+    ) -> Conversation[None]:
+        """End a subscription to a topic that patterns still have: it stays where it is."""
+        topic, place = subscription.topic, subscription.place
+        if place.terms.by_pattern or not subscription.is_subscribed:
+            pattern = covering[0].pattern
+            raise UsageError(f"topic {topic!r} is of the pattern {pattern}; unsubscribe that")
+        terms = reduce(Terms.joined, [one.asked.terms for one in covering])
+        asked = Asked(terms=terms, max_deliveries=covering[0].asked.max_deliveries)
+        yield from self._subscribing.subscribe(subscription, asked)
+        self.pushing.use(topic, False)
+
     def tell_before_end(self, subscription: TopicSubscription) -> Conversation[None]:
-        """Send the cursor of a subscription that is about to end.
+        """Send the cursor of a subscription that is about to end, or to be moved.
 
         The place here ends with it, so what only this client knows to be acknowledged would come
         again, unmarked, if a later subscription began before it. A GET leaves what is in hand

@@ -15,6 +15,7 @@ from reliable_pubsub.common.core.retry import poll_pause_s
 
 from .delivering import Delivering
 from .pattern_fetching import PatternFetching
+from .pattern_subscribing import PatternSubscribing
 from .pattern_subscription import FETCHED_MAX, PatternSubscription, RunPart
 from .place import marked, run_batches
 from .pushing import Pushing
@@ -28,6 +29,7 @@ class PatternDelivering:
     def __init__(
         self,
         session: SubscriberSession,
+        patterns: PatternSubscribing,
         delivering: Delivering,
         fetching: PatternFetching,
         pushing: Pushing,
@@ -36,6 +38,7 @@ class PatternDelivering:
     ) -> None:
         """No message is in hand."""
         self._session = session
+        self._patterns = patterns
         self._delivering = delivering
         self._fetching = fetching
         self._pushing = pushing
@@ -51,8 +54,8 @@ class PatternDelivering:
             if found is None:
                 return []
             messages = yield from self._delivering.get(found, messages_max, 0.0)
-            matches = one.matches
-            wanted = [each for each in messages if matches is None or matches(each)]
+            is_wanted = self._patterns.condition_of([found.topic])
+            wanted = [each for each in messages if is_wanted is None or is_wanted(each)]
             if wanted:
                 return wanted
 
@@ -68,6 +71,8 @@ class PatternDelivering:
             run = yield from self._begin_run(one)
             messages = [] if run else (yield from self._delivering.get(found, 1, 0.0))
             if run or messages:
+                taken = [part.subscription.topic for part in one.parts] or [found.topic]
+                one.fulfils = self._patterns.condition_of(taken)
                 return run or messages
 
     def come_back(self, one: PatternSubscription) -> Conversation[None]:
@@ -142,7 +147,8 @@ class PatternDelivering:
             if one.pushes is None and pause_s > 0:
                 yield Sleep(pause_s)
         one.current = found
-        one.moved[found.topic] = found
+        if found.is_subscribed:  # else its topic was never stored
+            one.moved[found.topic] = found
         return found
 
     def _write(self, one: PatternSubscription) -> Conversation[None]:

@@ -76,7 +76,7 @@ class PatternFetching:
             left_s: how long the proxy may hold its answer; not where pushes may come.
         """
         wait_s = 0.0
-        if one.pushes is None or self._pushing.is_refused:
+        if one.ring is not None and (one.pushes is None or self._pushing.is_refused):
             wait_s = patience_s(self._session, left_s, one.asked.terms.lease_ms)
         told: list[TopicSubscription] = []
         body = b""
@@ -93,6 +93,7 @@ class PatternFetching:
                     told=tuple(map(_told, told)),
                     messages_max=messages_max,
                     wait_ms=int(wait_s * 1000) or UNSET,
+                    ring=one.ring or UNSET,
                 ),
                 None,
                 wait_s=wait_s,
@@ -112,6 +113,7 @@ class PatternFetching:
                 one.moved.pop(each.topic, None)
         one.boot = reply.boot
         shown = yield from self._take(one, reply, body)
+        one.fetched_unstored(reply.boot, reply.ring)
         is_full = len(told) == FETCH_TOPICS_MAX or _is_full(reply, body, messages_max)
         self._pushing.pulled_of(one, shown, is_full=is_full)
 
@@ -175,6 +177,7 @@ class PatternFetching:
             count += len(each.fetched)
             taken.append(each)
             one.ready.append(each)
+        self._take_unstored(one, reply, body[at:])
         one.pace.found(count, self._now_s())
         for each, terms in alone:
             if each.confirmation is not None and each.confirmation.boot != reply.boot:
@@ -184,6 +187,23 @@ class PatternFetching:
             one.ready.append(each)
             taken.append(each)
         return taken
+
+    def _take_unstored(self, one: PatternSubscription, reply: Fetched, body: bytes) -> None:
+        """Take what was put at QoS 0, even to a topic that was never stored."""
+        at = 0
+        for found in reply.unstored:
+            header = found.batch
+            part = body[at : (at := at + header.body_bytes)]
+            each = self._session.inbox.add(found.topic)
+            if not each.qos0.found(found.topic, reply.boot, header, part):
+                if each.confirmation is not None:
+                    one.ready.append(each)  # its ring is read from its own place
+                    continue
+                each.qos0.skip_missing(header.base)
+                each.qos0.found(found.topic, reply.boot, header, part)
+            if one.asked.terms.qos and not each.is_subscribed:
+                self._fetching.report_lower_qos(each, header.publisher, 0)
+            one.ready.append(each)
 
     def _begin(
         self, one: PatternSubscription, each: TopicSubscription, shown: FetchedTopic, reply: Fetched

@@ -55,7 +55,7 @@ class PatternPushes:
             self._waiting[push.topic] = None
 
     def pushed_unstored(self, topic: str) -> None:
-        """A push of messages at QoS 0 was taken."""
+        """Messages at QoS 0 of a topic can be delivered, or read from its ring."""
         self._waiting[topic] = None
 
     def _queue_of(self, subscription: TopicSubscription) -> PushQueue | None:
@@ -114,12 +114,12 @@ class PatternPushes:
             self._held.pop(topic, None)
             each = subscription_of(topic)
             queue, standing = self._queues.get(topic), each.standing
-            if standing is None:
+            if standing is None and not each.has_next:
                 self.timer.missing()
             elif each.fetched:
                 self._held[topic] = None
                 found.append(PushesTaken(each, []))
-            elif queue is None:
+            elif queue is None or standing is None:
                 found.append(PushesTaken(each, []))
             else:
                 queue.stand(standing)

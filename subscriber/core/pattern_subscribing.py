@@ -5,12 +5,14 @@ Each topic of a pattern is an ordinary subscription here, too, with its own plac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.answers import AnyReply
+from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.errors import NotSubscribedError, UsageError
 from reliable_pubsub.common.core.message_base import Start
@@ -19,7 +21,7 @@ from reliable_pubsub.common.core.pattern_messages import Match, Matched
 from reliable_pubsub.common.core.recorder import Call
 from reliable_pubsub.relay.core.pattern import Kinds, is_of
 
-from .pattern_subscription import AskedPattern, PatternSubscription
+from .pattern_subscription import AskedPattern, Condition, PatternSubscription
 from .pushing import Pushing
 from .session import SubscriberSession
 from .subscription import Changes, TopicSubscription
@@ -46,9 +48,31 @@ class PatternSubscribing:
             raise NotSubscribedError(f"{client!r} has no pattern {pattern}; subscribe")
         return one
 
-    def covering(self, topic: str) -> Pattern | None:
-        """A pattern that a topic is of."""
-        return next((one for one in self._session.inbox.patterns if is_of(one, topic)), None)
+    def covering(self, topic: str) -> list[PatternSubscription]:
+        """The patterns that match a topic."""
+        patterns = self._session.inbox.patterns.items()
+        return [one for pattern, one in patterns if is_of(pattern, topic)]
+
+    def condition_of(self, topics: Iterable[str]) -> Condition | None:
+        """The test for a message that some subscription to its topic wants; None: any is wanted.
+
+        All subscriptions of a subscriber to a topic share its cursor, so it skips a message only if
+        none of them wants it (rule R32).
+        """
+        found: dict[str, list[Condition]] = {}
+        for topic in topics:
+            wanted = [one.matches for one in self.covering(topic)]
+            conditions = [one for one in wanted if one is not None]
+            each = self._session.inbox.of(topic)
+            is_of_patterns = each.place.terms.by_pattern or not each.is_subscribed
+            if is_of_patterns and len(conditions) == len(wanted):
+                found[topic] = conditions
+
+        def is_wanted(message: Message) -> bool:
+            conditions = found.get(message.topic)
+            return conditions is None or any(one(message) for one in conditions)
+
+        return is_wanted if found else None
 
     def subscribe(self, asked: AskedPattern, start: Start | None) -> Conversation[int]:
         """Begin a pattern, or resume it; return how many topics it matches now."""
@@ -63,18 +87,60 @@ class PatternSubscribing:
             call.ok(epoch=self._session.inbox.epoch)
         one = self._session.inbox.patterns.get(asked.pattern) or PatternSubscription(asked)
         one.ask(asked)
-        made_persistent = [] if one.is_clean else self._clean(one.pattern)
-        for each in made_persistent:
-            each.move(replace(each.place, terms=asked.terms))
-        yield from self._session.inbox.save(*made_persistent, durable=True, also=one.row())
+        if one.ring is None or one.is_clean:
+            one.fetched_unstored(reply.boot, reply.ring)
+        joined = [
+            each
+            for each in self._matched(one.pattern)
+            if each.place.terms.joined(asked.terms) != each.place.terms
+        ]
+        for each in joined:
+            each.move(replace(each.place, terms=each.place.terms.joined(asked.terms)))
+        yield from self._session.inbox.save(*joined, durable=True, also=one.row())
         self._session.inbox.patterns[asked.pattern] = one
         return reply.topics
 
+    def seek(
+        self,
+        one: PatternSubscription,
+        start: Start,
+        tell: Callable[[TopicSubscription], Conversation[None]],
+    ) -> Conversation[int]:
+        """Move the subscriptions of a pattern; return how many topics it matches now.
+
+        Their places here are given up first, so that none of them is resumed.
+
+        Args:
+            tell: sends the cursor of a subscription whose place is given up.
+        """
+        moved = self._matched(one.pattern)
+        if start.at != "last":
+            for each in moved:
+                yield from tell(each)
+            yield from self._give_up(moved, {})
+        with self._session.recorder.call("match") as call:
+            reply = yield from self._match(one.asked, call, start=start, seeks=True)
+            if not isinstance(reply, Matched):
+                self._session.refused(reply)
+            call.ok(epoch=self._session.inbox.epoch)
+        return reply.topics
+
     def _clean(self, pattern: Pattern) -> list[TopicSubscription]:
-        """The clean subscriptions to topics of a pattern."""
+        """The clean subscriptions that a pattern alone has made."""
+        return [each for each in self._of_alone(pattern) if each.is_clean]
+
+    def _of_alone(self, pattern: Pattern) -> list[TopicSubscription]:
+        """The subscriptions that end with a pattern: nothing else of this subscriber has them."""
+        others = [other for other in self._session.inbox.patterns if other != pattern]
+        return [
+            each
+            for each in self._matched(pattern)
+            if each.place.terms.by_pattern and not any(is_of(other, each.topic) for other in others)
+        ]
+
+    def _matched(self, pattern: Pattern) -> list[TopicSubscription]:
         known = self._session.inbox.subscriptions.items()
-        mine = [each for topic, each in known if each.is_subscribed and is_of(pattern, topic)]
-        return [each for each in mine if each.is_clean]
+        return [each for topic, each in known if each.is_subscribed and is_of(pattern, topic)]
 
     def _ending_calls(self, stack: ExitStack, ending: Sequence[TopicSubscription]) -> list[Call]:
         """Record that these subscriptions are about to end."""
@@ -96,27 +162,28 @@ class PatternSubscribing:
     def ended(self, one: PatternSubscription) -> Conversation[None]:
         """A clean pattern has ended at the proxy; forget it, and its subscriptions."""
         yield from self._give_up(self._clean(one.pattern), one.row(ends=True))
-        self._session.inbox.patterns.pop(one.pattern, None)
+        self._forget(one.pattern)
         self._pushing.use(one.pattern, False)
+
+    def _forget(self, pattern: Pattern) -> None:
+        """Forget a pattern, with what it has at QoS 0 of topics that were never stored."""
+        inbox = self._session.inbox
+        inbox.patterns.pop(pattern, None)
+        for topic, each in inbox.subscriptions.items():
+            if is_of(pattern, topic) and not each.is_subscribed and not self.covering(topic):
+                each.ended()
 
     def unsubscribe(
         self, pattern: Pattern, tell: Callable[[TopicSubscription], Conversation[None]]
     ) -> Conversation[None]:
-        """End a pattern, and the subscriptions that no other pattern has; also if it has ended.
+        """End a pattern, and the subscriptions that it alone has made; even if it has ended.
 
         Args:
             tell: sends the cursor of a subscription that is about to end.
         """
         inbox = self._session.inbox
         one = inbox.patterns.get(pattern) or PatternSubscription(AskedPattern(pattern=pattern))
-        others = [other for other in inbox.patterns if other != pattern]
-        ending = [
-            each
-            for topic, each in inbox.subscriptions.items()
-            if each.is_subscribed
-            and is_of(pattern, topic)
-            and not any(is_of(other, topic) for other in others)
-        ]
+        ending = self._of_alone(pattern)
         for each in ending:
             yield from tell(each)
         with ExitStack() as stack:
@@ -126,18 +193,31 @@ class PatternSubscribing:
             if not isinstance(reply, Matched):
                 self._session.refused(reply)
             yield from self._give_up(ending, one.row(ends=True))
-            inbox.patterns.pop(pattern, None)
+            self._forget(pattern)
             for call in (*calls, ending_all):
                 call.ok(epoch=inbox.epoch)
 
     def _match(
-        self, asked: AskedPattern, call: Call, *, start: Start | None = None, ends: bool = False
+        self,
+        asked: AskedPattern,
+        call: Call,
+        *,
+        start: Start | None = None,
+        seeks: bool = False,
+        ends: bool = False,
     ) -> Conversation[AnyReply]:
         def ask() -> Conversation[AnyReply]:
             head = self._session.control_head()
             call.invoke(epoch=self._session.inbox.epoch, match=pattern_in_words(asked.pattern))
             return self._session.asking(
-                Match(**head, match=asked.pattern, start=start, terms=asked.terms, ends=ends)
+                Match(
+                    **head,
+                    match=asked.pattern,
+                    start=start,
+                    seeks=seeks or UNSET,
+                    terms=asked.terms,
+                    ends=ends,
+                )
             )
 
         return self._session.asking_as_known(ask)

@@ -12,6 +12,7 @@ from msgspec import Struct
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.message_base import Terms
 from reliable_pubsub.common.core.pattern import Pattern
+from reliable_pubsub.common.core.pattern_messages import RingPlace
 from reliable_pubsub.common.core.undo import Undo
 from reliable_pubsub.relay.core.predicate import predicate
 
@@ -47,6 +48,8 @@ class PatternSubscription:
     def __init__(self, asked: AskedPattern) -> None:
         """Nothing is fetched."""
         self.pushes: PatternPushes | None = None  # None: push is off
+        self.ring: RingPlace | None = None  # the next place at QoS 0; None: not known yet
+        self.is_ring_missing = False  # something from there on was not pushed
         self.parts: list[RunPart] = []  # of the last run of a loop
         self.current: TopicSubscription | None = None  # whose messages were delivered last
         self.moved: dict[str, TopicSubscription] = {}  # whose cursors the proxy may not know
@@ -71,6 +74,7 @@ class PatternSubscription:
     def ask(self, asked: AskedPattern) -> None:
         """Continue with these arguments."""
         self.asked = asked
+        self.fulfils: Condition | None = None  # of what a loop takes; None: all is for the program
         self.matches = condition_of(asked.where)
 
     @property
@@ -104,6 +108,16 @@ class PatternSubscription:
                 topic: each for topic, each in known.items() if each.run_slot is not None
             } | some
         return {topic: each for topic, each in some.items() if each.place is not each.saved}
+
+    def pushed_unstored(self, boot: str, number: int) -> None:
+        """A push at QoS 0 was taken: the next FETCH reads on after it, unless one is missing."""
+        ring = self.ring
+        if ring is not None and ring.boot == boot and not self.is_ring_missing:
+            self.ring = RingPlace(boot, max(number, ring.number))
+
+    def fetched_unstored(self, boot: str, number: int) -> None:
+        """A FETCH has brought what was put at QoS 0 below a place."""
+        self.ring, self.is_ring_missing = RingPlace(boot, number), False
 
     def keep_taken(self, *, was_received: bool) -> None:
         """See `TopicSubscription.keep_taken`."""

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Protocol
 
+from msgspec import UNSET
+
 from reliable_pubsub.common.core.conversation import Conversation, Listen
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.message_base import BatchHeader
@@ -207,17 +209,40 @@ class Pushing:
     ) -> None:
         subscription = self._inbox.of(push.topic)
         if isinstance(push, UnstoredFrames):
-            if not subscription.qos0.is_confirmed:
-                return
-            subscription.qos0.pushed(push)
-        elif subscription.pushes is not None:
+            self._unstored_arrived(subscription, push, patterns)
+            return
+        if subscription.pushes is not None:
             subscription.pushes.pushed(push, now_s)
         for one in patterns:
             assert one.pushes is not None
-            if isinstance(push, UnstoredFrames):
+            one.pushes.pushed(subscription, push, now_s)
+
+    def _unstored_arrived(
+        self,
+        subscription: TopicSubscription,
+        push: UnstoredFrames,
+        patterns: Sequence[PatternSubscription],
+    ) -> None:
+        """A push at QoS 0 has arrived; of a pattern perhaps of a topic that was never stored."""
+        boot, header = push.pushed.boot, push.pushed.batch
+        queue = subscription.qos0
+        knows_start = any(one.ring is not None and one.ring.boot == boot for one in patterns)
+        if not queue.is_confirmed and knows_start:
+            queue = self._inbox.add(push.topic).qos0
+            queue.confirmed(boot, header.base, is_new=True)
+        if queue.is_confirmed:
+            queue.pushed(push)
+        is_taken = queue.has(boot, header)
+        is_read_alone = queue.is_missing and subscription.confirmation is not None
+        for one in patterns:
+            assert one.pushes is not None
+            if is_taken or is_read_alone:
                 one.pushes.pushed_unstored(push.topic)
             else:
-                one.pushes.pushed(subscription, push, now_s)
+                one.is_ring_missing = True
+                one.pushes.timer.missing()
+            if is_taken and push.pushed.next is not UNSET:
+                one.pushed_unstored(boot, push.pushed.next)
 
     def _renew(self) -> None:
         """Use a new link with a new name; pushes of the old one are discarded."""

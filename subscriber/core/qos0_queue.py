@@ -84,6 +84,29 @@ class QoS0Queue:
         if boot == self._boot and end > self.place:
             self.is_missing = True
 
+    def found(self, topic: str, boot: str, header: BatchHeader, body: bytes) -> bool:
+        """Take a batch that a FETCH has found, in the order of its topic; False: some are missing.
+
+        What was put before the pattern began is not wanted: a queue that knows no ring begins here.
+        """
+        if boot != self._boot:
+            self.confirmed(boot, header.base, is_new=not self.is_confirmed)
+        if header.base > self.place:
+            self.is_missing = True
+            return False
+        if header.base + header.count > self.place:
+            self.read(topic, self.place, [header], body)
+        return True
+
+    def has(self, boot: str, header: BatchHeader) -> bool:
+        """Whether a batch was taken, or passed over."""
+        return boot == self._boot and header.base + header.count <= self.place
+
+    def skip_missing(self, place: int) -> None:
+        """The messages below a place can no longer be read."""
+        self._pass(place)
+        self.is_missing = False
+
     def pushed(self, push: UnstoredFrames) -> BatchHeader | None:
         """Take a push; return its header, or None if it was dropped."""
         header = push.pushed.batch

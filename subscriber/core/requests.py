@@ -92,7 +92,7 @@ class Requests:
             # Forgotten, and the new HELLO in doubt: our old epoch may be fenced by our own new one.
             if subscription.confirmation is None or not session.connected:
                 if not subscription.is_subscribed:
-                    self._refuse(subscription.topic)
+                    self.refuse(subscription.topic)
                 yield from inbox.save(subscription)  # what is processed, if no proxy is reached
                 yield from self._subscribing.resume(subscription)
             confirmation = subscription.confirmation
@@ -132,7 +132,8 @@ class Requests:
             raise TryLaterError(code=code, text=reply.text, attempts=SESSIONS_BEGUN_MAX)
         session.refused(reply)
 
-    def _refuse(self, topic: str) -> NoReturn:
+    def refuse(self, topic: str) -> NoReturn:
+        """Refuse a call of a topic that is not subscribed to."""
         names.topic(topic)
         names.exact(topic)
         client = self._session.client

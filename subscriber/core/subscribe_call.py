@@ -16,8 +16,8 @@ from reliable_pubsub.common.core.message_base import (
     Start,
     Terms,
 )
-from reliable_pubsub.common.core.pattern import Pattern
-from reliable_pubsub.common.core.start import LastReceived, Now, Position, at_offset
+from reliable_pubsub.common.core.pattern import Pattern, Topics
+from reliable_pubsub.common.core.start import Now, Position, at_offset
 
 from .engine import SubscriberEngine
 from .membership import JoinTerms
@@ -37,7 +37,6 @@ class SubscribeCall(Struct, frozen=True):
     match: Pattern | None = None
     where: str = ""
     start: Start | Position | None = None
-    replay: bool = False
     qos: QoS = 2
     session: SessionKind = "persistent"
     lease_s: float | None = None
@@ -81,23 +80,12 @@ class SubscribeCall(Struct, frozen=True):
 
     def _of_topic(self, topic: str) -> Asked:
         """A clean session begins with new messages, unless a start is given."""
-        start = self.start
-        if self.replay and (start is None or start in (Now, LastReceived)):
-            raise UsageError(
-                "replay needs a start that may lie below what was acknowledged: Earliest, "
-                "at_offset(n), newest(n), at_time(t), ago(age) or a Position"
-            )
-        log = None
-        if isinstance(start, Position):
-            if start.topic != topic:
-                raise UsageError(f"the position is one of {start.topic!r}, not of {topic!r}")
-            log, start = start.log, at_offset(start.offset)
+        log, start = _log_and_start(topic, self.start)
         if self.session == "clean" and start is None:
             start = Now
         lease_ms = lease_ms_of(self.session, self.lease_s)
         return Asked(
             start=start,
-            replay=self.replay,
             log=log,
             terms=Terms(qos=self.qos, session=self.session, lease_ms=lease_ms),
             max_deliveries=self.max_deliveries,
@@ -125,10 +113,7 @@ class SubscribeCall(Struct, frozen=True):
             )
         if (given := self._not_for(_FOR_PATTERNS)) is not None:
             raise UsageError(f"a subscription by pattern has no `{given}`; that is for one topic")
-        if isinstance(self.start, Position) or (
-            self.start is not None and self.start.at == "offset"
-        ):
-            raise UsageError("a pattern cannot start at an offset, because its topics differ")
+        start = _start_of_pattern(self.start)
         check_pattern(self.match)
         condition_of(self.where)
         asked = AskedPattern(
@@ -138,7 +123,45 @@ class SubscribeCall(Struct, frozen=True):
                 qos=self.qos,
                 session=self.session,
                 lease_ms=lease_ms_of(self.session, self.lease_s),
+                by_pattern=True,
             ),
             max_deliveries=self.max_deliveries,
         )
-        return asked, Now if self.session == "clean" and self.start is None else self.start
+        return asked, Now if self.session == "clean" and start is None else start
+
+
+class SeekCall(Struct, frozen=True):
+    """The arguments of `Subscriber.seek`, as they were given."""
+
+    topic: Topics
+    start: Start | Position
+
+    def begin(self, engine: SubscriberEngine) -> Conversation[int]:
+        """Check the start; return the conversation that moves the subscription.
+
+        Raises:
+            UsageError: the start is not one of this topic, or of no pattern.
+        """
+        if isinstance(self.topic, Pattern):
+            start = _start_of_pattern(self.start)
+            assert start is not None
+            return engine.seek_all(self.topic, start)
+        topic = names.exact(self.topic)
+        log, start = _log_and_start(topic, self.start)
+        assert start is not None
+        return engine.seek(topic, start, log)
+
+
+def _log_and_start(topic: str, start: Start | Position | None) -> tuple[str | None, Start | None]:
+    """The log id that a position names, and its offset as a start."""
+    if not isinstance(start, Position):
+        return None, start
+    if start.topic != topic:
+        raise UsageError(f"the position is one of {start.topic!r}, not of {topic!r}")
+    return start.log, at_offset(start.offset)
+
+
+def _start_of_pattern(start: Start | Position | None) -> Start | None:
+    if isinstance(start, Position) or (start is not None and start.at == "offset"):
+        raise UsageError("a pattern cannot start at an offset, because its topics differ")
+    return start

@@ -36,16 +36,16 @@ CLEAN_LEASE_MS = 60_000  # default of a clean session
 class Asked(Struct, frozen=True, kw_only=True):
     """The arguments of `Subscriber.subscribe`."""
 
-    start: Start | None = None  # begin there instead
-    replay: bool = False  # also if that is below the acknowledged cursor
+    start: Start | None = None  # where a new one begins
+    seeks: bool = False  # move an existing one there, even below the acknowledged cursor
     log: str | None = None  # log id of `start`, if known
     terms: Terms = Terms()
     max_deliveries: int | None = None
 
     @property
     def resumes(self) -> bool:
-        """Whether acknowledged messages must not come again, wherever it begins."""
-        return self.start is not None and not self.replay and self.start.at not in ("now", "last")
+        """Whether acknowledged messages must not be redelivered, wherever it begins."""
+        return self.start is not None and not self.seeks and self.start.at not in ("now", "last")
 
 
 class _Sub(Struct, frozen=True, kw_only=True):
@@ -155,19 +155,21 @@ class Subscribing:
         """The SUB to send; if it may move the subscription, that is written to the state first."""
         place = subscription.place if subscription.is_subscribed else None
         before = None
+        if asked.start is not None and _resumes_at_place(subscription, asked):
+            asked = replace(asked, start=None)  # our own cursor is more recent than the proxy's
         if place is not None and asked.start is not None:
-            if asked.start.at == "last":
-                asked = replace(asked, start=None)  # our own cursor is more recent than the proxy's
-            elif asked.resumes and asked.log in (None, place.log):
-                before = place
+            before = place
+            if asked.seeks or (asked.resumes and asked.log in (None, place.log)):
                 subscription.move(replace(place, asks=True))
-                yield from self._session.inbox.save(subscription, durable=True)
+                place = None if asked.seeks else place
             else:
                 # The place must not be resumed: unless it subscribes again, a program gets NOT_SUB.
-                asked, before, place = replace(asked, replay=True), place, None
+                asked, place = replace(asked, seeks=True), None
                 subscription.place_lost()
-                yield from self._session.inbox.save(subscription, durable=True)
-        is_new = asked.start is not None or not subscription.qos0.is_confirmed
+            yield from self._session.inbox.save(subscription, durable=True)
+        is_known = subscription.qos0.is_confirmed
+        skips = asked.start is not None and (asked.start.at == "now" or not asked.seeks)
+        is_new = skips or not is_known
         if asked.terms.qos == 0 and asked.start is None and is_new:
             # Skip newer messages of the ring; older ones may have been delivered.
             asked, place = replace(asked, start=Start("now")), None
@@ -186,6 +188,7 @@ class Subscribing:
                 epoch=self._session.inbox.epoch,
                 cursor=sub.cursor,
                 start=start_in_words(asked.start) if asked.start else "",
+                seeks=asked.seeks,
             )
             return (
                 yield from self._session.asking(
@@ -196,6 +199,7 @@ class Subscribing:
                         cursor=sub.cursor,
                         witness_ns=place.witness_ns if place else None,
                         start=asked.start,
+                        seeks=asked.seeks or UNSET,
                         terms=asked.terms,
                     )
                 )
@@ -208,7 +212,7 @@ class Subscribing:
         start = _start_in_other_log(self.on_log_changed, end)
         begins = f"the log has changed; begins at {start_in_words(start)} ({self.on_log_changed})"
         self._session.tell(logging.WARNING, begins, subscription.topic)
-        asked = replace(sub.asked, start=start, log=None, replay=True)
+        asked = replace(sub.asked, start=start, log=None, seeks=True)
         return replace(sub, asked=asked, place=None)
 
     def _take(
@@ -250,6 +254,18 @@ class Subscribing:
         if before is not None:
             subscription.move(before)
             yield from self._session.inbox.save(subscription, durable=True)
+
+
+def _resumes_at_place(subscription: TopicSubscription, asked: Asked) -> bool:
+    """Whether a start has no effect, because the subscription exists (rule R33)."""
+    if not subscription.is_subscribed or asked.start is None:
+        return False
+    if asked.start.at == "last":
+        return True
+    if asked.seeks or asked.terms.session == "clean":
+        return False
+    each_process_begins_it = asked.terms.qos == 0 or subscription.is_clean
+    return not each_process_begins_it or subscription.qos0.is_confirmed
 
 
 def _start_in_other_log(on_log_changed: OnLogChanged, end: int) -> Start:

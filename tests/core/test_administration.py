@@ -440,11 +440,11 @@ class TestToSetACursor:
 
         assert isinstance(proxy.answer_to(waiting), Stale)
 
-    def test_gives_way_to_a_start_that_the_program_chooses_whatever_was_known(self) -> None:
+    def test_gives_way_to_a_seek_of_the_program_whatever_was_known(self) -> None:
         proxy = a_proxy()
         done(proxy, BACK)
 
-        ack = sub_ack(proxy.ask(a_sub(2, start=Start("offset", 2))))
+        ack = sub_ack(proxy.ask(a_sub(2, start=Start("offset", 2), seeks=True)))
 
         assert (ack.cursor, ack.generation, ack.moved) == (2, 3, UNSET)
 

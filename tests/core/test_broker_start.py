@@ -99,11 +99,21 @@ class TestASubscriptionBegins:
     def test_after_what_retention_has_removed(self, at: StartAt, value: int, offset: int) -> None:
         assert sub_ack(subscribed(with_history(start=4), Start(at, value))).cursor == offset
 
-    def test_again_where_its_start_says_whatever_was_known(self) -> None:
+    def test_once_so_that_another_start_does_not_move_it(self) -> None:
+        proxy = with_history()
+        first = sub_ack(subscribed(proxy, Start("offset", 3), 1))
+
+        for start in (Start("now"), Start("earliest"), Start("newest", 1), Start("age", 0)):
+            proxy.now_ns += 1
+            again = sub_ack(subscribed(proxy, start, first.request + 1))
+            assert (again.cursor, again.generation, again.already) == (3, 1, True)
+            first = again
+
+    def test_again_where_a_seek_moves_it_whatever_was_known(self) -> None:
         proxy = with_history()
         subscribed(proxy, Start("now"), 1)
 
-        reply = sub_ack(subscribed(proxy, Start("offset", 3), 2))
+        reply = sub_ack(proxy.ask(a_sub(2, start=Start("offset", 3), seeks=True)))
 
         assert (reply.cursor, reply.generation, reply.already) == (3, 2, True)
 

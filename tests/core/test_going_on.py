@@ -1,6 +1,6 @@
 """Where a subscription with a start continues: nothing that was acknowledged comes again.
 
-A replay is asked for by its name, and what it gives again is marked.
+A start is where a subscription begins (rule R33). A seek moves it, and marks what it repeats.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from reliable_pubsub.common.core.errors import (
     LogChangedError,
     OutOfRangeError,
     TruncatedError,
-    UsageError,
 )
 from reliable_pubsub.common.core.message_base import Start
+from reliable_pubsub.common.core.pattern import glob
 from reliable_pubsub.common.core.plan_mark import PlanMark, begin_plan, mark_of
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.start import (
@@ -133,11 +133,61 @@ class TestAStart:
 
         assert house.process().subscribe("t", start=Earliest) == 3
 
-    def test_above_the_own_place_is_where_it_begins(self, remembers: bool) -> None:
+    @pytest.mark.parametrize("start", [Now, newest(1), ago(timedelta(0))], ids=starts)
+    def test_above_the_own_place_does_not_move_an_existing_subscription(
+        self, start: Start, remembers: bool
+    ) -> None:
+        """A service that names a start at each start of its process misses nothing."""
         house = House(remembers=remembers)
         house.first_three()
 
-        assert house.process().subscribe("t", start=newest(1)) == 4
+        process = house.process()
+        assert process.subscribe("t", start=start) == 3
+        process.get("t")
+        assert process.subscribe("t", start=start) in (3, 4)
+
+        assert house.process().subscribe("t", start=start) == 3
+
+    @pytest.mark.parametrize("start", [Now, newest(1)], ids=starts)
+    def test_above_the_own_place_is_reached_by_a_seek(self, start: Start, remembers: bool) -> None:
+        house = House(remembers=remembers)
+        house.first_three()
+        process = house.process()
+        process.subscribe("t")
+
+        assert process.seek("t", start) == (5 if start == Now else 4)
+
+    @pytest.mark.parametrize("start", [Earliest, newest(100), at_offset(1), ago(HOUR)], ids=starts)
+    @pytest.mark.parametrize("skips", ["now", "seek", "pattern"])
+    def test_delivers_what_was_put_between_two_subscriptions(
+        self, start: Start, skips: str, remembers: bool
+    ) -> None:
+        """It was never acknowledged, though later messages were."""
+        house = House(remembers=remembers)
+        house.first_three()
+        with house.process() as process:
+            process.subscribe("t")
+            if skips == "seek":
+                process.seek("t", Now)
+            else:
+                process.unsubscribe("t")
+                house.publisher.put_many("t", [b"5", b"6"])
+            if skips == "pattern":
+                process.subscribe(match=glob("t*"), start=Now)
+                house.publisher.put_many("t", [b"7", b"8"])
+                process.get(glob("t*"), max_messages=9)
+                process.unsubscribe(glob("t*"))
+            else:
+                process.subscribe("t", start=Now)
+                house.publisher.put_many("t", [b"7", b"8"])
+                process.get("t", max_messages=9)
+                process.unsubscribe("t")
+        house.link.proxy = house.link.proxy.restarted()
+
+        process = house.process()
+        assert process.subscribe("t", start=LastReceived) >= 5
+        process.unsubscribe("t")
+        assert process.subscribe("t", start=start) == 3
 
     def test_marks_what_was_in_hand_and_not_acknowledged(self, remembers: bool) -> None:
         house = House(remembers=remembers)
@@ -181,23 +231,25 @@ class TestAStart:
         assert offsets(process.get("t", max_messages=9)) == [3, 4]
 
     @pytest.mark.parametrize("start", FAR_BACK, ids=starts)
-    def test_of_a_replay_counts_as_it_is_and_marks_what_comes_again(
+    def test_of_a_seek_counts_as_it_is_and_marks_what_is_redelivered(
         self, start: Start, remembers: bool
     ) -> None:
         house = House(remembers=remembers)
         house.first_three()
         process = house.process()
 
-        assert process.subscribe("t", start=start, replay=True) == 0
+        assert process.subscribe("t") == 3
+        assert process.seek("t", start) == 0
 
         messages = process.get("t", max_messages=9)
         assert (offsets(messages), marked(messages)) == ([0, 1, 2, 3, 4], [0, 1, 2])
 
-    def test_after_a_replay_that_was_left_marks_what_it_had_before(self, remembers: bool) -> None:
+    def test_after_a_seek_that_was_left_marks_what_it_had_before(self, remembers: bool) -> None:
         house = House(remembers=remembers)
         house.first_three()
         with house.process() as process:
-            process.subscribe("t", start=Earliest, replay=True)
+            process.subscribe("t")
+            process.seek("t", Earliest)
             process.get("t")
 
         process = house.process()
@@ -213,62 +265,65 @@ class TestAStart:
         log.start = 2
 
         assert house.process().subscribe("t", start=at_offset(0)) == 3
+        process = house.process()
+        process.subscribe("t")
         with pytest.raises(TruncatedError):
-            house.process().subscribe("t", start=at_offset(0), replay=True)
+            process.seek("t", at_offset(0))
 
 
-def test_a_start_of_which_no_answer_came_moves_who_continues_without_asking_again() -> None:
+def test_a_seek_of_which_no_answer_came_moves_who_continues_without_asking_again() -> None:
     """The proxy continued elsewhere: the place of the state is not taken for an old copy."""
     house = House()
     house.first_three()
     process = house.process()
-    process.connect()
+    process.subscribe("t")
     house.link.script("<")
     with pytest.raises(InDoubtError):
-        process.subscribe("t", start=newest(1))
+        process.seek("t", newest(1))
     process.abandon()
 
     assert offsets(house.process().get("t", max_messages=9)) == [4]
 
 
-def test_a_start_that_is_refused_leaves_in_hand_what_is() -> None:
+def test_a_seek_that_is_refused_leaves_in_hand_what_is() -> None:
     house = House()
     process = house.process()
     process.subscribe("t", start=Earliest)
     process.get("t", max_messages=2)
 
     with pytest.raises(OutOfRangeError):
-        process.subscribe("t", start=at_offset(99))
+        process.seek("t", at_offset(99))
 
     messages = process.get("t", max_messages=9)
     assert (offsets(messages), marked(messages)) == ([2, 3, 4], [])
 
 
-def test_a_start_that_is_taken_leaves_nothing_in_hand() -> None:
+def test_a_seek_that_is_taken_leaves_nothing_in_hand() -> None:
     """Otherwise the next get would acknowledge what lies far above the place that was chosen."""
     house = House()
     process = house.process()
     process.subscribe("t", start=Earliest)
     process.get("t", max_messages=3)
 
-    process.subscribe("t", start=Earliest, replay=True)
+    process.seek("t", Earliest)
 
     messages = process.get("t", max_messages=9)
     assert (offsets(messages), marked(messages)) == ([0, 1, 2, 3, 4], [0, 1, 2])
 
 
-def test_a_replay_is_no_delivery_that_is_counted() -> None:
+def test_a_seek_is_no_delivery_that_is_counted() -> None:
     """Otherwise a bound of deliveries would make dead letters of what was acknowledged."""
     house = House()
     house.first_three()
     process = house.process()
 
-    process.subscribe("t", start=Earliest, replay=True, max_deliveries=1)
+    process.subscribe("t", max_deliveries=1)
+    process.seek("t", Earliest)
 
     assert offsets(process.get("t", max_messages=9)) == [0, 1, 2, 3, 4]
 
 
-def test_a_start_in_another_log_is_reported_and_a_replay_begins_there() -> None:
+def test_a_start_in_another_log_is_reported_and_a_seek_moves_there() -> None:
     house = House()
     house.first_three()
     other = House()
@@ -279,45 +334,40 @@ def test_a_start_in_another_log_is_reported_and_a_replay_begins_there() -> None:
     with pytest.raises(LogChangedError):
         process.subscribe("t", start=Earliest)
 
-    assert process.subscribe("t", start=Earliest, replay=True) == 0
-
-
-@pytest.mark.parametrize("start", [None, Now, LastReceived])
-def test_a_replay_needs_a_place_that_may_lie_far_back(start: Start | None) -> None:
-    with pytest.raises(UsageError, match="replay needs a start"):
-        House().process().subscribe("t", start=start, replay=True)
+    assert process.seek("t", Earliest) == 0
 
 
 # Step files and their output.
 
-REPLAY = SubscriberStep(action="subscribe", topic="t", start=Earliest, replay=True)
+SEEK = SubscriberStep(action="seek", topic="t", start=Earliest)
 CLEAN = SubscriberStep(action="subscribe", topic="t", start=Earliest, session="clean")
 FROM = SubscriberStep(action="subscribe", topic="t", start=Earliest)
 GET = SubscriberStep(action="get", topic="t")
 
 
-def test_a_step_file_says_replay_beside_from() -> None:
-    text = "steps:\n- {action: subscribe, topic: t, from: age 1h, replay: true}\n"
+def test_a_step_file_seeks_to_a_start() -> None:
+    text = "steps:\n- {action: seek, topic: t, from: age 1h}\n"
 
     (step,) = parse_subscriber_steps(parse_yaml(text, "steps.yaml"))
 
-    assert step.replay
-    assert describe([step])[0].detail == "from nanoseconds 3600000000000, replay"
+    assert step == SubscriberStep(action="seek", topic="t", start=ago(HOUR))
+    assert describe([step])[0].detail == "from nanoseconds 3600000000000"
 
 
-@pytest.mark.parametrize("start", ["", "from: now, ", "from: last, "])
-def test_a_step_file_says_replay_only_with_a_place_that_may_lie_far_back(start: str) -> None:
-    text = f"steps:\n- {{action: subscribe, topic: t, {start}replay: true}}\n"
+@pytest.mark.parametrize("start", ["", "from: offset 3, match: v.*"])
+def test_a_step_file_seeks_only_to_a_start_that_its_topics_have(start: str) -> None:
+    topic = "" if "match" in start else "topic: t, "
+    text = f"steps:\n- {{action: seek, {topic}{start}}}\n"
 
-    with pytest.raises(ConfigurationError, match="replay"):
+    with pytest.raises(ConfigurationError, match="from"):
         parse_subscriber_steps(parse_yaml(text, "steps.yaml"))
 
 
-@pytest.mark.parametrize("again", [REPLAY, CLEAN], ids=["replay", "clean"])
+@pytest.mark.parametrize("again", [SEEK, CLEAN], ids=["seek", "clean"])
 class TestAnOutput:
     """Each message is there once: what may give one again is refused before the run."""
 
-    def test_of_an_earlier_run_takes_no_replay(self, again: SubscriberStep) -> None:
+    def test_of_an_earlier_run_takes_no_seek(self, again: SubscriberStep) -> None:
         mark = PlanMark("", output="out.jsonl", output_bytes=100)
 
         with pytest.raises(ConfigurationError, match="output of its own"):
@@ -327,7 +377,7 @@ class TestAnOutput:
         with pytest.raises(ConfigurationError, match=r"steps\[2\]"):
             check_repeats([FROM, GET, again], PlanMark("", output="out.jsonl"))
 
-    def test_that_is_new_takes_a_replay_and_continues_with_it(self, again: SubscriberStep) -> None:
+    def test_that_is_new_takes_a_seek_and_continues_with_it(self, again: SubscriberStep) -> None:
         mark = PlanMark("", output="out.jsonl")
         check_repeats([again, GET], mark)
 

@@ -674,7 +674,6 @@ class TestAfterACallWasBrokenOff:
         {"qos": 1},
         {"session": "clean"},
         {"push": True},
-        {"replay": True},
     ],
 )
 def test_a_group_has_no(wrong: dict[str, Any]) -> None:

@@ -286,8 +286,6 @@ class TestASubscriberWithAPattern:
             subscriber.subscribe(match=Pattern("sql", "a"))
         with pytest.raises(MalformedError, match="has no NUL"):
             subscriber.subscribe(match=glob("a\0*"))
-        with pytest.raises(UsageError, match="replay"):
-            subscriber.subscribe(match=HEAT, replay=True)
         with pytest.raises(UsageError, match="goes with"):
             subscriber.subscribe("t", where='region = "eu"')
 

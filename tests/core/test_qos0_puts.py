@@ -27,6 +27,7 @@ from reliable_pubsub.relay.core.unstored import (
     decode_offer,
     encode_offer,
     is_wanted,
+    marks_of,
     offer_prefixes,
 )
 from tests.fakes import FakeTransport, put_body
@@ -234,7 +235,15 @@ class TestWaitingForInterest:
 def test_a_pattern_is_asked_for_as_narrow_as_a_prefix_can_be(
     kind: str, text: str, prefix: bytes
 ) -> None:
-    assert offer_prefixes([Pattern(kind, text)], KINDS) == {prefix, LINKED}
+    found = offer_prefixes([Pattern(kind, text)], KINDS)
+    assert found - marks_of(found) == {prefix, LINKED}
+    assert bool(marks_of(found)) == (kind != "exact")
+
+
+def test_another_pattern_with_the_same_prefix_has_another_mark() -> None:
+    one, other = Pattern("glob", "site/*/heat"), Pattern("glob", "site/*/cold")
+    marks = {marks_of(offer_prefixes(some, KINDS)) for some in ([one], [other], [one, other])}
+    assert len(marks) == 3
 
 
 @pytest.mark.parametrize(

@@ -390,7 +390,7 @@ steps:
     def test_what_belongs_to_subscribe_is_refused_elsewhere(self, action: str) -> None:
         assert refusal_of_action(f"action: {action}\nfrom: earliest") == (
             f"x.yaml, line 4, steps[0].from: found with action {action}, "
-            "expected only with action subscribe"
+            "expected only with action subscribe or seek"
         )
 
     @pytest.mark.parametrize("start", ["tomorrow", "offset -1", "age 0.5 moons", "time 25:00"])
@@ -402,9 +402,10 @@ steps:
     @pytest.mark.parametrize(
         ("lines", "told"),
         [
-            ("", "steps[0].action: found nothing, expected one of subscribe, get, unsubscribe"),
-            ("action: subscibe", "found 'subscibe', expected one of subscribe, get, unsubscribe; "
-             "did you mean 'subscribe'?"),
+            ("", "steps[0].action: found nothing, expected one of subscribe, get, seek, "
+             "unsubscribe"),
+            ("action: subscibe", "found 'subscibe', expected one of subscribe, get, seek, "
+             "unsubscribe; did you mean 'subscribe'?"),
             ("action: [get]", "found a list of 1, expected one of"),
             ("Action: get", "found an unknown key"),
             ("action: get\non_empty: Skip", "did you mean 'skip'?"),
@@ -811,7 +812,6 @@ steps:
             ("topic: t, where: 'has(a)'", "where: found without match"),
             ("match: 't*', group: g", "group: found beside match"),
             ("match: 't*', profile: telemetry", "profile: found beside match"),
-            ("match: 't*', replay: true, from: earliest", "replay: found beside match"),
         ],
     )
     def test_have_no_keys_that_are_for_one_topic(self, keys: str, problem: str) -> None:

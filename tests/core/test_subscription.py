@@ -343,8 +343,8 @@ def test_a_place_that_is_recorded_with_an_output_survives_power_loss_at_qos_1_to
 
 
 @pytest.mark.parametrize("answered", [True, False], ids=["refused", "in doubt"])
-def test_a_place_is_given_up_before_the_proxy_may_have_moved_it(answered: bool) -> None:
-    """Otherwise a client in doubt would continue there: LOG_CHANGED. A refusal restores it."""
+def test_a_seek_without_an_answer_leaves_a_place_that_can_be_moved_again(answered: bool) -> None:
+    """The next process takes neither place for an old copy: no LOG_CHANGED."""
     disk = Disk()
     link = Link(a_broker())
     subscriber = a_subscriber(link, disk)
@@ -354,9 +354,13 @@ def test_a_place_is_given_up_before_the_proxy_may_have_moved_it(answered: bool) 
         link.script("<" * 20)
 
     with pytest.raises(OutOfRangeError if answered else ProxyUnreachableError):
-        subscriber.subscribe("t", start=at_offset(9) if answered else Earliest, replay=True)
+        subscriber.seek("t", at_offset(9) if answered else Earliest)
 
-    assert ("t" in a_subscriber(link, disk).inbox.places) == answered
+    subscriber.abandon()
+    link.script("")
+    again = a_subscriber(link, disk)
+    assert again.inbox.places["t"].asks == (not answered)
+    assert again.seek("t", Earliest) == 0
 
 
 def test_a_close_that_reaches_no_proxy_ends_no_clean_session() -> None:

@@ -17,7 +17,13 @@ from reliable_pubsub.common.core.limits import STEP_FILE_BYTES_MAX
 from reliable_pubsub.common.core.resolving import resolve, typed_settings
 from reliable_pubsub.common.core.settings import BY_NAME
 from reliable_pubsub.common.core.step_file import parse_publisher_steps, parse_subscriber_steps
-from reliable_pubsub.common.core.step_keys import GetKeys, PutKeys, SubscribeKeys, UnsubscribeKeys
+from reliable_pubsub.common.core.step_keys import (
+    GetKeys,
+    PutKeys,
+    SeekKeys,
+    SubscribeKeys,
+    UnsubscribeKeys,
+)
 from reliable_pubsub.common.core.steps import describe, plan_digest
 from reliable_pubsub.common.core.wording import PROBLEMS_MAX, keys_of
 from reliable_pubsub.common.topic_settings import TOPIC_SETTINGS, split_document
@@ -57,7 +63,7 @@ def settings_of_the_proxy(document: Document) -> None:
 
 
 PUBLISHER_KEYS = keys_of(PutKeys)
-SUBSCRIBER_KEYS = keys_of(SubscribeKeys, GetKeys, UnsubscribeKeys)
+SUBSCRIBER_KEYS = keys_of(SubscribeKeys, GetKeys, SeekKeys, UnsubscribeKeys)
 READERS: list[Callable[[Document], None]] = [
     publisher_steps,
     subscriber_steps,

@@ -100,6 +100,9 @@ def test_a_position_that_was_read_begins_with_exactly_what_came_since(service: S
             assert reading.message is not None
             assert reading.position.offset == reading.message.offset + 1
             assert subscriber.subscribe("race", start=reading.position) == reading.position.offset
+            subscriber.unsubscribe("race")
+        subscriber.subscribe("race")
+        assert subscriber.seek("race", reading.position) == reading.position.offset
         (after,) = subscriber.get("race", timeout_s=30)
         assert after.offset == reading.position.offset
 
@@ -125,7 +128,8 @@ def test_the_last_received_continues_after_an_unsubscribe(running: Service) -> N
         publisher.put("t", b"10")
         assert subscriber.subscribe("t", start=LastReceived) == 4
         assert subscriber.subscribe("t", start=LastReceived) == 4
-        assert subscriber.subscribe("t", start=Now) == 11
+        assert subscriber.subscribe("t", start=Now) == 4
+        assert subscriber.seek("t", Now) == 11
 
 
 def test_history_is_read_by_time_page_by_page_without_what_was_seen(running: Service) -> None:

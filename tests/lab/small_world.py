@@ -256,11 +256,12 @@ class SmallWorld:
         """Begin or resume a subscription; `at`: begin it again at this offset, as `start` says.
 
         Args:
-            cursor: nothing below it is wanted again; None: it is a replay.
+            cursor: nothing below it is wanted again; None: it is a seek, but with `last`.
         """
         client = self.clients[name]
         who, call = (name, client.pid), self.call(client)
-        facts = {"start": start, "cursor": cursor} if start else {}
+        seeks = cursor is None and start != "last"
+        facts = {"start": start, "cursor": cursor, "seeks": seeks} if start else {}
         self.write(who, Invoke, op="subscribe", call=call, topic=topic, epoch=client.epoch, **facts)
         if topic not in client.place or at is not None:
             client.place[topic] = len(self.topic(topic)) if at is None else at

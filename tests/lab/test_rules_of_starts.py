@@ -1,4 +1,4 @@
-"""V8, for subscriptions that were asked to begin somewhere, and for replays."""
+"""V8, for subscriptions that were asked to begin somewhere, and for seeks."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .small_world import PROXY, SmallWorld
 from .worlds import a_world_with_a_subscriber, replay
 
 
-def begin_with_a_replay(world: SmallWorld, start: str, at: int) -> None:
-    """A new world: a replay, and the end."""
+def begin_with_a_seek(world: SmallWorld, start: str, at: int) -> None:
+    """A new world: a seek, and the end."""
     replay(world, start, at)
     world.finish()
 
@@ -29,9 +29,9 @@ def begin_with_a_replay(world: SmallWorld, start: str, at: int) -> None:
     ("start", "at"),
     [("earliest", 0), ("offset 2", 2), ("newest 3", 2), ("time 1003", 3), ("age 1", 4), ("now", 5)],
 )
-def test_a_replay_from_where_it_was_asked_for_is_sound(start: str, at: int) -> None:
+def test_a_seek_from_where_it_was_asked_for_is_sound(start: str, at: int) -> None:
     world = SmallWorld()
-    begin_with_a_replay(world, start, at)
+    begin_with_a_seek(world, start, at)
 
     assert_sound(world)
 
@@ -65,47 +65,59 @@ def a_start_is_above_the_place_of_its_subscriber(world: SmallWorld) -> None:
 
 
 @planted("V8")
-def a_replay_begins_at_another_offset(world: SmallWorld) -> None:
-    begin_with_a_replay(world, "offset 2", 3)
+def a_seek_begins_at_another_offset(world: SmallWorld) -> None:
+    begin_with_a_seek(world, "offset 2", 3)
 
 
 @planted("V8")
-def a_replay_from_the_earliest_leaves_the_first_out(world: SmallWorld) -> None:
-    begin_with_a_replay(world, "earliest", 1)
+def a_seek_from_the_earliest_leaves_the_first_out(world: SmallWorld) -> None:
+    begin_with_a_seek(world, "earliest", 1)
 
 
 @planted("V8")
-def a_replay_of_the_newest_leaves_one_out_at_the_wrong_end(world: SmallWorld) -> None:
-    begin_with_a_replay(world, "newest 3", 1)
+def a_seek_of_the_newest_leaves_one_out_at_the_wrong_end(world: SmallWorld) -> None:
+    begin_with_a_seek(world, "newest 3", 1)
 
 
 @planted("V8")
-def a_replay_from_a_time_leaves_out_what_was_taken_then(world: SmallWorld) -> None:
-    begin_with_a_replay(world, "time 1003", 5)
+def a_seek_from_a_time_leaves_out_what_was_taken_then(world: SmallWorld) -> None:
+    begin_with_a_seek(world, "time 1003", 5)
 
 
 @planted("V8")
-def a_replay_from_a_time_begins_before_it(world: SmallWorld) -> None:
-    begin_with_a_replay(world, "time 1003", 2)
+def a_seek_from_a_time_begins_before_it(world: SmallWorld) -> None:
+    begin_with_a_seek(world, "time 1003", 2)
 
 
 @planted("V8")
-def a_replay_from_now_on_misses_what_is_put_then(world: SmallWorld) -> None:
-    begin_with_a_replay(world, "now", 6)
+def a_seek_from_now_on_misses_what_is_put_then(world: SmallWorld) -> None:
+    begin_with_a_seek(world, "now", 6)
 
 
 @planted("V8")
-def a_replay_of_the_newest_leaves_one_out(world: SmallWorld) -> None:
-    begin_with_a_replay(world, "newest 3", 3)
+def a_seek_of_the_newest_leaves_one_out(world: SmallWorld) -> None:
+    begin_with_a_seek(world, "newest 3", 3)
 
 
 @planted("V8")
-def a_replay_from_now_on_gives_what_was_over_before(world: SmallWorld) -> None:
-    begin_with_a_replay(world, "now", 4)
+def a_start_moves_a_subscription_that_exists(world: SmallWorld) -> None:
+    """Forward, so that what it had not got is left out."""
+    fresh = a_world_with_a_subscriber(3)
+    fresh.get("s1", "t")
+    fresh.put("p1", "t", 2)
+    fresh.subscribe("s1", "t", start="newest 1", at=4, cursor=0)
+    fresh.get("s1", "t")
+    fresh.audit()
+    vars(world).update(vars(fresh))
 
 
 @planted("V8")
-def a_replay_after_the_last_received_leaves_some_out(world: SmallWorld) -> None:
+def a_seek_from_now_on_gives_what_was_over_before(world: SmallWorld) -> None:
+    begin_with_a_seek(world, "now", 4)
+
+
+@planted("V8")
+def a_seek_after_the_last_received_leaves_some_out(world: SmallWorld) -> None:
     replay(world, "now", 5)
     world.acknowledge("s1", "t")
     world.unsubscribe("s1", "t")
@@ -115,7 +127,7 @@ def a_replay_after_the_last_received_leaves_some_out(world: SmallWorld) -> None:
 
 
 def refuse_a_start(world: SmallWorld, start: str, code: str) -> None:
-    """A replay is refused; then the world continues."""
+    """A seek is refused; then the world continues."""
     replay(world, "now", 5)
     facts = {"op": "subscribe", "call": 99, "topic": "t"}
     world.write(("s1", world.clients["s1"].pid), Invoke, **facts, start=start)
@@ -159,7 +171,7 @@ def a_world_that_has_acknowledged() -> SmallWorld:
     return world
 
 
-def test_a_replay_gives_again_what_was_acknowledged_marked() -> None:
+def test_a_seek_gives_again_what_was_acknowledged_marked() -> None:
     world = a_world_that_has_acknowledged()
     world.subscribe("s1", "t", start="earliest", at=0)
     world.get("s1", "t", 5)
@@ -168,7 +180,7 @@ def test_a_replay_gives_again_what_was_acknowledged_marked() -> None:
     assert_sound(world)
 
 
-def test_a_replay_that_is_not_marked_is_a_fault() -> None:
+def test_a_seek_that_is_not_marked_is_a_fault() -> None:
     world = a_world_that_has_acknowledged()
     world.subscribe("s1", "t", start="earliest", at=0)
     world.clients["s1"].handed.clear()
