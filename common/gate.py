@@ -25,6 +25,7 @@ from msgspec import Struct
 
 from .core.arguments import checked
 from .core.errors import ForkedError, PubSubError, UsageError
+from .core.schemas import BUILDING
 from .frames import frames_of
 
 LOOK_S: Final = 0.05  # how often a waiting call checks whether the open one was interrupted
@@ -144,6 +145,9 @@ def _refuse_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_refuse_in_child)
+os.register_at_fork(
+    before=BUILDING.acquire, after_in_parent=BUILDING.release, after_in_child=BUILDING.release
+)
 
 
 class Gate(Lives):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.journal import Seen
 from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.common.core.schemas import json_decoder
 from reliable_pubsub.subscriber.reader import LogReader
 
 from .archive import archived_files
@@ -102,5 +102,5 @@ def rows_of_files(works: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """
     for texts in works:
         for text in texts.column(0).to_pylist():
-            work = msgspec.json.decode(text, type=ArchivedFile)
+            work = json_decoder(ArchivedFile).decode(text)
             yield from rows_of(work.manifest, work.path, _NAMES)

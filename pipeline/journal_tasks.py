@@ -16,6 +16,7 @@ from msgspec import Struct, field
 from pyspark.sql import DataFrame, SparkSession
 
 from reliable_pubsub.common.core.journal import AnyLine
+from reliable_pubsub.common.core.schemas import msgpack_decoder
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.parts import Sketch, says_which_run, topic_of_line
 from reliable_pubsub.lab.core.run import LabRun, OutputLine
@@ -134,10 +135,10 @@ class PartVerdict(Struct, frozen=True):
 
 
 _pack = msgspec.msgpack.Encoder().encode
-_lines = msgspec.msgpack.Decoder(list[tuple[int, AnyLine]]).decode
-_outputs = msgspec.msgpack.Decoder(list[tuple[int, OutputLine]]).decode
-_sighting = msgspec.msgpack.Decoder(Sighting).decode
-read_verdict = msgspec.msgpack.Decoder(PartVerdict).decode
+_lines = msgpack_decoder(list[tuple[int, AnyLine]]).decode
+_outputs = msgpack_decoder(list[tuple[int, OutputLine]]).decode
+_sighting = msgpack_decoder(Sighting).decode
+read_verdict = msgpack_decoder(PartVerdict).decode
 
 
 def judged(spark: SparkSession, cut: Cut) -> DataFrame:

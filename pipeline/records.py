@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 
 from reliable_pubsub.common.core.errors import ConfigurationError
+from reliable_pubsub.common.core.schemas import json_decoder
 
 from .core.columns import ROWS_MAX
 from .numbered import SourceRecord
@@ -182,7 +183,7 @@ def _csv_rows(path: Path, first: int, at: int) -> Iterator[Row]:
 
 
 def _json_rows(path: Path, first: int, at: int) -> Iterator[Row]:
-    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    decode = json_decoder(dict[str, Any]).decode
     with path.open("rb") as file:
         file.seek(at)
         for line in islice((line for line in file if line.strip()), first, None):

@@ -21,6 +21,7 @@ from pyspark.sql.functions import udf
 
 from reliable_pubsub.common.command_line import complain
 from reliable_pubsub.common.core.errors import PubSubError
+from reliable_pubsub.common.core.schemas import msgpack_decoder
 
 from .core.cores import CoreWait, JobProgress
 from .core.spark_failure import NOT_STARTED, SparkGoneError, error_of_task, failure_of
@@ -117,8 +118,8 @@ class SparkTasks:
         done: list[R] = []
         for text in texts:
             if text[:1] == b"-":
-                raise msgspec.msgpack.decode(text[1:], type=_Failure).error()
-            done.append(msgspec.msgpack.decode(text[1:], type=kind))
+                raise msgpack_decoder(_Failure).decode(text[1:]).error()
+            done.append(msgpack_decoder(kind).decode(text[1:]))
         return done
 
     def rows(self, frame: DataFrame) -> list[Row]:

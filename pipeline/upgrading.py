@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES
 from reliable_pubsub.common.core.errors import ConfigurationError, DamagedError
+from reliable_pubsub.common.core.schemas import json_decoder
 from reliable_pubsub.common.progress import progress_bar
 
 from .archive import Archive
@@ -55,7 +56,7 @@ def old_files(folder: Path) -> list[tuple[OldFile, Path]]:
     found: list[tuple[OldFile, Path]] = []
     for path in (generation / "_manifests").glob("*.json"):
         try:
-            one = msgspec.json.decode(path.read_bytes(), type=OldFile)
+            one = json_decoder(OldFile).decode(path.read_bytes())
         except msgspec.DecodeError as error:
             raise DamagedError(
                 f"{path}: is not the manifest of an archived file: {error}"

@@ -32,6 +32,7 @@ from msgspec import Struct
 from .arguments import check_fields, checked
 from .errors import PayloadError, UsageError
 from .parameters import shown
+from .schemas import json_decoder, msgpack_decoder
 
 CONTENT_TYPE: Final = "content-type"
 CodecName = Literal["bytes", "text", "json", "msgpack"]
@@ -257,12 +258,12 @@ def _shown(value: object) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _json_decoder(kind: Any) -> Callable[[bytes], Any]:
-    return msgspec.json.Decoder(kind).decode
+    return json_decoder(kind).decode
 
 
 @functools.lru_cache(maxsize=1024)
 def _msgpack_decoder(kind: Any) -> Callable[[bytes], Any]:
-    return msgspec.msgpack.Decoder(kind).decode
+    return msgpack_decoder(kind).decode
 
 
 _CODECS: Final = (
