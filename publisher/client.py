@@ -263,6 +263,10 @@ class Publisher(BlockingClient[PublisherEngine]):
             self._check_no_stream()
         return self._run(self._engine.put(put, others))
 
+    def _check_is_free(self) -> None:
+        self._check_no_stream()
+        self._engine.check_no_block()
+
     def _check_no_stream(self) -> None:
         if self._sender is not None:
             self._sender.check_over()
@@ -355,7 +359,7 @@ class Publisher(BlockingClient[PublisherEngine]):
         Args:
             linger_s: longest time that a message waits for its batch to fill.
         """
-        self._check_no_stream()
+        self._check_is_free()
         life = self._gate.lives
         stop = threading.Event()
         asker = self._opened.asker
@@ -381,14 +385,25 @@ class Publisher(BlockingClient[PublisherEngine]):
                 transaction.put("audit", line)
 
         They are sent when the block ends, and visible at one moment. An error that leaves the
-        block stores nothing. At most 128 MiB and 256 topics.
+        block stores nothing. At most 128 MiB and 256 topics. Until the block ends, every other put
+        of this publisher raises UsageError, and so does another block, in every thread.
 
         Args:
             note: stored with the numbers; see `put_batch`.
         """
-        self._check_no_stream()
+        self._check_is_free()
         life = self._gate.lives
-        return Transaction(lambda batches: self._transact(life, batches, note), self._payloads)
+        return Transaction(
+            lambda transaction: self._begin_block(life, transaction),
+            lambda batches: self._transact(life, batches, note),
+            self._payloads,
+        )
+
+    @gated
+    def _begin_block(self, life: int, transaction: Transaction) -> None:
+        self._gate.check_life(life, "this transaction")
+        self._check_no_stream()
+        self._engine.begin_block(transaction)
 
     @gated
     def _transact(

@@ -56,12 +56,26 @@ class CommitBatches(Protocol):
 
 
 class Transaction:
-    """Messages that are stored all or not at all. Use it in a `with` block, in one thread."""
+    """Messages that are stored all or not at all. Use it in a `with` block, in one thread.
+
+    Until the block ends, its publisher puts nothing else (rule R38).
+    """
 
     _block = "with"
 
     @checked
-    def __init__(self, commit: CommitBatches, payloads: Payloads | None = None) -> None:
+    def __init__(
+        self,
+        begins: Callable[[Transaction], object],
+        commit: CommitBatches,
+        payloads: Payloads | None = None,
+    ) -> None:
+        """Create it outside its block; use `Publisher.transaction`.
+
+        Args:
+            begins: called when its block begins; refuses it if the publisher is in use.
+        """
+        self._begins = begins
         self._commit = commit
         self._payloads = payloads or Payloads()
         self._rows: dict[str, list[list[_Row]]] = {}  # by topic, batch by batch
@@ -126,8 +140,20 @@ class Transaction:
                 "ours; nothing of it is stored. Begin another one"
             )
 
-    def _begin(self) -> None:
-        self._begun = True
+    @property
+    def is_open(self) -> bool:
+        """Whether its block has begun and not ended."""
+        return self._begun and not self._ended
+
+    def __repr__(self) -> str:
+        state = "open" if self.is_open else "ended" if self._ended else "not begun"
+        count = sum(len(rows) for batches in self._rows.values() for rows in batches)
+        return f"<Transaction of {count:,} messages on {len(self._rows)} topics ({state})>"
+
+    def _check_new(self) -> None:
+        """Refuse a second block, which would store the messages again."""
+        if self._begun:
+            raise UsageError("this transaction was used before; begin another one")
 
     def _end(self, error: BaseException | None) -> Sequence[Encoded]:
         """End the block; what it stores is nothing after an error.
@@ -147,7 +173,9 @@ class Transaction:
                 yield encoded_batch(topic, _batch(rows))
 
     def __enter__(self) -> Transaction:
-        self._begin()
+        self._check_new()
+        self._begins(self)
+        self._begun = True
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
