@@ -46,6 +46,8 @@ class Publisher(AioClient[PublisherEngine]):
     at all, and what was sent already is settled by the next call.
     """
 
+    _role = "publisher"
+
     @checked
     def __init__(
         self,

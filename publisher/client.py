@@ -51,6 +51,8 @@ class Publisher(BlockingClient[PublisherEngine]):
     and takes its numbering from the proxy.
     """
 
+    _role = "publisher"
+
     @checked
     def __init__(
         self,

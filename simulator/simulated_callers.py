@@ -91,7 +91,8 @@ class CallingMachine(PuttingMachine):
         made = (call for number, call in enumerate(self._calls) if number not in self._left)
         most = sum(len(call.topics) * call.count for call in made)
         if stored > most:
-            yield f"each call once: {self.name} made calls for {most} messages, and {stored} were stored"
+            made_for = f"{self.name} made calls for {most} messages"
+            yield f"each call once: {made_for}, and {stored} were stored"
 
 
 def _put(publisher: Publisher, call: Call) -> Sequence[Receipt]:

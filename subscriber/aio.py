@@ -50,6 +50,8 @@ class Subscriber(AioClient[SubscriberEngine]):
     marked.
     """
 
+    _role = "subscriber"
+
     @checked
     def __init__(
         self,

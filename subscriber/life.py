@@ -11,6 +11,8 @@ from .core.engine import SubscriberEngine
 class SubscriberLife(BlockingClient[SubscriberEngine]):
     """What a `Subscriber` is apart from its calls."""
 
+    _role = "subscriber"
+
     def __init__(self, client: str, opened: Opened[SubscriberEngine]) -> None:
         """Begin with what was opened, which is closed here."""
         self.inbox = opened.engine.session.inbox

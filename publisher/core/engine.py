@@ -162,7 +162,7 @@ class PublisherEngine:
         Raises:
             UsageError: a block is open.
         """
-        transaction = self._block and self._block()
+        transaction = None if self._block is None else self._block()
         if transaction is not None and transaction.is_open:
             raise UsageError(IN_BLOCK)
         self._block = None

@@ -384,7 +384,8 @@ class Outbox:
         if theirs.last_sequence < ours.last_sequence:
             return (
                 f"the proxy acknowledged sequence {ours.last_sequence} and now knows only "
-                f"{theirs.last_sequence}: it was set back to an older copy"
+                f"{theirs.last_sequence}: it was set back to an older copy, or it has forgotten "
+                "this id"
             )
         same = theirs.last_sequence == ours.last_sequence
         if same and None not in (ours.offset, theirs.offset) and ours.offset != theirs.offset:
