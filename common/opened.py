@@ -16,7 +16,8 @@ from .core.errors import InDoubtError, UsageError
 from .core.message_base import Role
 from .core.names import name_of_replica
 from .core.recorder import Recorder
-from .gate import Gate, closing
+from .core.session import ClientSession
+from .gate import Gate, closing, gated
 from .replicas import open_replica
 from .state_file import StateFile
 from .transport import Shell
@@ -24,6 +25,10 @@ from .transport import Shell
 
 class ClientEngine(Protocol):
     """The engine of a publisher or subscriber."""
+
+    @property
+    def session(self) -> ClientSession:
+        """Its session with the proxy."""
 
     def begin_again(self, stored: Mapping[str, bytes]) -> None:
         """Reset it to the stored state."""
@@ -159,6 +164,10 @@ class Client(Generic[E]):
         state = " (closed)" if self._gate.closed else ""
         return f"<{self._gate.what}{state}>"
 
+    def __dir__(self) -> list[str]:
+        """List what programs use; inbox and outbox are internal."""
+        return sorted({*super().__dir__()} - {"inbox", "outbox"})
+
     def __reduce__(self) -> NoReturn:
         raise UsageError(
             f"{self._gate.what} has a socket and a locked state, which belong to this process: it "
@@ -177,6 +186,15 @@ class BlockingClient(Client[E]):
 
     def __enter__(self) -> Self:
         return self
+
+    @gated
+    def topics(self) -> tuple[str, ...]:
+        """Return the names of the topics that exist and that this client may see.
+
+        Raises:
+            InDoubtError, DeniedError.
+        """
+        return self._run(self._engine.session.topics())
 
     @closing
     def _close(self, error: BaseException | None) -> None:

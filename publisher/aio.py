@@ -334,6 +334,9 @@ class AioInterests(AsyncIterator[InterestChange]):
         """Begin with what is there; made by `aio.Publisher.interests`."""
         self._watch, self._look = watch, look
 
+    def __repr__(self) -> str:
+        return f"<Interests in {self._watch.match}>"
+
     async def __anext__(self) -> InterestChange:
         """Wait for the next change."""
         for pause_s in self._watch.pauses():

@@ -226,6 +226,14 @@ class Subscriber(AioClient[SubscriberEngine]):
         )
 
     @checked
+    def off(self, topic: TopicName | Pattern) -> bool:
+        """Remove the handler of a topic or pattern; return whether it had one.
+
+        The subscription stays. A `run` that has no handler left ends.
+        """
+        return self._handlers.remove(topic)
+
+    @checked
     async def run(self, *, timeout_s: Seconds | None = None) -> None:
         """Handle messages of the topics of `on`, until `stop`; see the blocking client.
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from .arguments import check_fields, checked
 from .errors import UsageError
-from .limits import NUMBER_MAX
+from .limits import NOT_NS_MAX, NOT_NS_MIN, NUMBER_MAX
 from .message_base import Natural, Start
 
 Now: Final = Start("now")  # after everything that is stored
@@ -96,9 +96,17 @@ def at_time(
         moment: a datetime with its zone, or nanoseconds since 1970.
 
     Raises:
-        UsageError: no zone, before 1970, or beyond what 64 bits hold.
+        UsageError: no zone, before 1970, beyond what 64 bits hold, or a number that is too small
+            for nanoseconds.
     """
-    return _checked("time", moment if isinstance(moment, int) else _since_1970_ns(moment))
+    if not isinstance(moment, int):
+        return _checked("time", _since_1970_ns(moment))
+    if NOT_NS_MIN <= moment <= NOT_NS_MAX:
+        raise UsageError(
+            f"at_time({moment}) would be a time from 1970 to 1973, because a number is in "
+            "nanoseconds; give a datetime with its zone, or multiply seconds by 10**9"
+        )
+    return _checked("time", moment)
 
 
 @checked

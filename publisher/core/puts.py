@@ -59,9 +59,16 @@ class IsDataclass(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
 
+class IsModel(Protocol):
+    """A pydantic model, for type checkers."""
+
+    def model_dump_json(self, *args: Any, **kwargs: Any) -> str:
+        """Return it as JSON."""
+
+
 # What is put without `codec`: bytes, or what the codec of a topic writes. Text is left out for type
 # checkers, because it is nearly always a forgotten `encode`.
-Payload = bytes | Struct | Mapping[str, Any] | IsDataclass
+Payload = bytes | Struct | Mapping[str, Any] | IsDataclass | IsModel
 
 
 class PutOptions(TypedDict, total=False):

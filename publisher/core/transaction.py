@@ -36,7 +36,6 @@ from reliable_pubsub.common.core.transaction_messages import (
     Stage,
     StageAck,
 )
-from reliable_pubsub.common.core.wire import encode_batch
 
 from .outbox import Encoded, Pending, encoded_batch
 from .puts import AnyCodec, Payloads, topic_to_put_on
@@ -115,7 +114,7 @@ class Transaction:
         if topic not in self._rows and len(self._rows) == TRANSACTION_TOPICS_MAX:
             raise _too_large("topics of a transaction", len(self._rows) + 1)
         row = (plain, key, headers, event_time_ns)
-        encode_batch(_batch([row]))  # raises here if the message cannot be encoded
+        encoded_batch(topic, _batch([row]))  # raises here if the message cannot be encoded
         size = message_bytes(*row)
         batches = self._rows.get(topic, [])
         begins = not batches or not fit_in_a_batch(self._sizes[topic] + size, len(batches[-1]) + 1)
