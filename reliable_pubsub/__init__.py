@@ -37,8 +37,10 @@ else:  # hidden, because type checkers would take any name for one that it finds
             return globals()[name]
         if name == "__all__" or not name.startswith("_"):
             public = import_module(".public", __name__)
-            names = {"__all__", *public.__all__} - {"aio"}  # that is a module, and loads asyncio
+            names = {"__all__", *public.__all__} - {"aio"}
             globals().update({one: getattr(public, one) for one in names})
+            if name == "aio":  # a module, which loads asyncio
+                return import_module(".aio", __name__)
             if name in globals():  # also a room that this has loaded
                 return globals()[name]
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
