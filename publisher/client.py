@@ -28,7 +28,15 @@ from .core.delivery import AcknowledgedBy, DeliveryS, DeliveryWait, wait_of_put
 from .core.engine import PublisherEngine
 from .core.interests import EVERY_S, EVERY_TOPIC, EveryS, InterestWatch
 from .core.outbox import Encoded, Numbered, Pending, encoded_batch
-from .core.puts import AnyCodec, Payload, Payloads, PutOptions, WaitingPut, topic_to_put_on
+from .core.puts import (
+    AnyCodec,
+    Payload,
+    Payloads,
+    PutOptions,
+    WaitingPut,
+    encoded_put,
+    topic_to_put_on,
+)
 from .core.qos0_puts import Interest, OfferCounts
 from .core.receipt import Delivery, Receipt
 from .core.session import OnLogChanged
@@ -257,7 +265,7 @@ class Publisher(BlockingClient[PublisherEngine]):
                 were stored are not stored twice. `begin_run` begins other messages.
         """
         self._payloads.check_bytes(topic)
-        return self._put(WaitingPut(batch, encoded_batch(topic_to_put_on(topic), batch), qos, note))
+        return self._put(WaitingPut(batch, encoded_put(topic_to_put_on(topic), batch), qos, note))
 
     @sharing
     def _put(self, put: WaitingPut, others: Sequence[Shared]) -> Receipt:

@@ -25,8 +25,13 @@ from reliable_pubsub.common.core.errors import ForkedError, InDoubtError, PubSub
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX
 from reliable_pubsub.common.core.names import TopicName
 
-from .core.outbox import check_payload_bytes
-from .core.puts import AnyCodec, Payloads, bytes_in_stream, topic_to_put_on
+from .core.puts import (
+    AnyCodec,
+    Payloads,
+    bytes_in_stream,
+    check_payload_bytes,
+    topic_to_put_on,
+)
 from .core.receipt import Receipt
 from .core.stream_queue import StreamBatch, StreamQueue
 

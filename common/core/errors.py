@@ -368,15 +368,15 @@ class LostError(RefusedError):
         waiting_max: int | None = None,
         by_operator: bool = False,
     ) -> None:
-        why = "they are no longer stored"
+        why = "are no longer stored"
         if by_operator:
-            why = "an operator skipped or removed them"
+            why = "were skipped or removed by an operator"
         if waiting_max is not None:
-            why = f"they are more than the {waiting_max:,} that may wait for one subscription"
+            why = f"are more than the {waiting_max:,} that may wait for one subscription"
         super().__init__(
-            f"topic {topic!r}: lost {end - first} messages (offsets {first} to {end - 1}) that "
-            f"were not acknowledged here, because {why}. They will not be delivered or "
-            f"redelivered; the next get continues at offset {end}"
+            f"topic {topic!r}: offsets {first} to {end - 1} ({end - first} messages) {why}, and "
+            "were not acknowledged here. They will not be delivered or redelivered; the next get "
+            f"continues at offset {end}"
         )
         self.waiting_max = waiting_max  # None: they are no longer stored
         self.by_operator = by_operator  # some of them

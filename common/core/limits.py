@@ -55,10 +55,6 @@ SUBSCRIPTIONS_PER_TOPIC_MAX: Final = 10_000  # that have not ended
 PUBLISHERS_PER_TOPIC_MAX: Final = 10_000
 CHOSEN_TOPICS_MAX: Final = 60_000  # an operator may choose; topic numbers have 16 bits
 CHOSEN_MAX: Final = 10_000_000  # of the other three; each costs about 200 bytes of memory
-# A time between these is one in seconds, milliseconds or microseconds: as nanoseconds since 1970 it
-# would lie between the first second and 1973.
-NOT_NS_MIN: Final = 10**9
-NOT_NS_MAX: Final = 10**17 - 1
 IDLE_SESSIONS_MAX: Final = 10_000  # ids kept without a subscription or a number
 ENDED_MAX: Final = 10_000  # ended subscriptions of a topic whose cursor is kept
 ENDED_CLEAN_MAX: Final = 100  # the same of clean sessions, so that clients get the reason

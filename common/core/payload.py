@@ -277,7 +277,7 @@ def _hook(kind: Any) -> Callable[[type, Any], Any] | None:
     classes = classes_unknown_to_msgspec(kind)
     for one in classes:
         if not hasattr(one, "model_validate_json"):
-            raise _UnknownClassError(f"{one.__name__} is neither")
+            raise _UnknownClassError(f"{_name(one)} is neither")
     return _read_model if classes else None
 
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from .arguments import check_fields, checked
 from .errors import UsageError
-from .limits import NOT_NS_MAX, NOT_NS_MIN, NUMBER_MAX
+from .limits import NUMBER_MAX
 from .message_base import Natural, Start
 
 Now: Final = Start("now")  # after everything that is stored
@@ -48,6 +48,14 @@ class Position(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+
+def is_in_another_unit(time_ns: int) -> bool:
+    """Return whether a time since 1970 is surely in seconds, milliseconds or microseconds.
+
+    As nanoseconds it would lie between the first second of 1970 and 1973.
+    """
+    return 10**9 <= time_ns < 10**17
 
 
 StartOrPosition = Annotated[
@@ -101,7 +109,7 @@ def at_time(
     """
     if not isinstance(moment, int):
         return _checked("time", _since_1970_ns(moment))
-    if NOT_NS_MIN <= moment <= NOT_NS_MAX:
+    if is_in_another_unit(moment):
         raise UsageError(
             f"at_time({moment}) would be a time from 1970 to 1973, because a number is in "
             "nanoseconds; give a datetime with its zone, or multiply seconds by 10**9"

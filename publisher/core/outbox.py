@@ -17,8 +17,7 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.core.answers import TopicPosition
 from reliable_pubsub.common.core.batch import Batch, crc32
-from reliable_pubsub.common.core.errors import LogChangedError, TooLargeError, UsageError
-from reliable_pubsub.common.core.limits import NOT_NS_MAX, NOT_NS_MIN, PAYLOAD_BYTES_MAX
+from reliable_pubsub.common.core.errors import LogChangedError
 from reliable_pubsub.common.core.schemas import convert, msgpack_decoder
 from reliable_pubsub.common.core.transaction_messages import TopicReceipt
 from reliable_pubsub.common.core.wire import encode_batch
@@ -55,33 +54,9 @@ class Encoded(Struct, frozen=True):
     body: bytes
 
 
-def check_payload_bytes(payload_bytes: int) -> None:
-    """Refuse a payload that is too large for every kind of put.
-
-    Raises:
-        TooLargeError.
-    """
-    if payload_bytes > PAYLOAD_BYTES_MAX:
-        raise TooLargeError(
-            what="payload in bytes",
-            size=payload_bytes,
-            size_max=PAYLOAD_BYTES_MAX,
-            advice="split it, or put a reference to it",
-        )
-
-
 def encoded_batch(topic: str, batch: Batch, *, are_bytes: bool = False) -> Encoded:
     """Encode a batch, or raise a TooLargeError or UsageError: it cannot be put."""
-    for time_ns in batch.event_times_ns or ():
-        if isinstance(time_ns, int) and NOT_NS_MIN <= time_ns <= NOT_NS_MAX:
-            raise UsageError(
-                f"event_time_ns {time_ns} would be a time from 1970 to 1973, because it is in "
-                "nanoseconds; multiply seconds by 10**9. Nothing was sent"
-            )
     body = encode_batch(batch, are_bytes=are_bytes)
-    if len(body) > PAYLOAD_BYTES_MAX:  # else no payload can be too large
-        for payload in batch.payloads:
-            check_payload_bytes(len(payload))
     return Encoded(topic, len(batch.payloads), crc32(body), body)
 
 

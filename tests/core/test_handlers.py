@@ -230,7 +230,7 @@ def test_the_last_handler_of_a_topic_is_called_until_it_is_removed() -> None:
 
     house.subscriber.on("t", lambda _: None)
     house.subscriber.on("t", replace_itself)
-    house.run()
+    house.subscriber.run(timeout_s=1)
     assert (first, [value for value, _ in house.handled]) == (["a"], ["b", "c"])
 
     house.put("d")

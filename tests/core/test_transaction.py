@@ -249,6 +249,20 @@ class TestAnOpenBlock:
 
         assert stored(link.proxy) == {}
 
+    def test_is_over_if_its_end_is_interrupted_before_the_first_line(self) -> None:
+        link = Link(MemoryProxy())
+        publisher = a_publisher(link)
+        interrupter = Interrupter([1], files=("publisher/core/transaction.py",))
+        with suppress(Interrupted), publisher.transaction() as transaction:
+            transaction.put("orders", b"1")
+            interrupter.__enter__()
+        interrupter.__exit__(None, None, None)
+
+        assert [place.split()[1] for place in interrupter.places] == ["_leave"]
+        publisher.put("audit", b"2")
+        assert stored(link.proxy) == {"audit": [a_body(b"2")]}
+        assert not transaction.is_open
+
     def test_that_is_dropped_without_an_end_releases_its_publisher(self) -> None:
         link = Link(MemoryProxy())
         publisher = a_publisher(link)
