@@ -25,7 +25,7 @@ KEY_PATTERN = r"^[0-9A-Za-z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}\Z"  # a public key, i
 
 _client_id = re.compile(CLIENT_ID_PATTERN)
 _topic = re.compile(TOPIC_PATTERN)
-_unique = re.compile(r"(.+)\.(?:unique|slot)-[0-9a-f]{16}\Z")
+_replica = re.compile(r"(.+)\.(unique|slot)-[0-9a-f]{16}\Z")
 _passing = re.compile(r"(?:admin|reader|status|topology)-[0-9a-f]{8}\Z")
 _pattern_marks = re.compile(r"[*?\[\]]|(?:^|/)[+#](?:/|\Z)")  # of globs, and of MQTT
 
@@ -81,13 +81,14 @@ def id_of_replica(name: str, token: bytes, *, is_kept: bool) -> ClientId:
 
 def name_of_replica(text: str) -> str:
     """Return the name that an id of `id_of_replica` was made from; any other id as it is."""
-    found = _unique.match(text)
+    found = _replica.match(text)
     return found[1] if found else text
 
 
 def is_unique_id(text: str) -> bool:
     """Return whether an id ends with its process: no other process ever uses it."""
-    return _unique.match(text) is not None and ".unique-" in text
+    found = _replica.match(text)
+    return found is not None and found[2] == "unique"
 
 
 def is_passing_id(text: str) -> bool:

@@ -16,7 +16,7 @@ from reliable_pubsub.common.core.answers import (
 )
 from reliable_pubsub.common.core.limits import EPOCH_STEP_MAX, NUMBER_MAX
 from reliable_pubsub.common.core.message_base import Role, Start, Terms
-from reliable_pubsub.common.core.names import id_of_replica
+from reliable_pubsub.common.core.names import id_of_replica, is_unique_id, name_of_replica
 from reliable_pubsub.common.core.transaction_messages import CommitAck, StageAck
 from reliable_pubsub.proxy.core.applying import apply, committed
 from reliable_pubsub.proxy.core.forgetting import EPOCH_FORGOTTEN_MAX, forgotten
@@ -318,6 +318,13 @@ class TestAUniquePublisher:
 
         assert isinstance(late, Fenced)
         assert proxy.state.topics["t"].end == 1
+
+    def test_is_told_from_a_slot_by_the_end_of_its_id(self) -> None:
+        (unique,) = self.ids(1)
+        slot = id_of_replica(unique, bytes(8), is_kept=True)
+
+        assert (is_unique_id(unique), is_unique_id(slot)) == (True, False)
+        assert (name_of_replica(unique), name_of_replica(slot)) == ("web", unique)
 
     def test_is_kept_while_it_stages_a_transaction(self) -> None:
         proxy = a_forgetful_broker()

@@ -197,13 +197,12 @@ def test_every_kind_of_put_has_the_same_largest_payload() -> None:
         stream.put("t", largest)
         with pytest.raises(TooLargeError):
             stream.put("t", larger)
-    for refused in (
-        lambda: publisher.put("t", larger),
-        lambda: publisher.put_many("t", [larger]),
-        lambda: publisher.put_batch("t", Batch((larger,))),
-    ):
-        with pytest.raises(TooLargeError):
-            refused()
+    with pytest.raises(TooLargeError):
+        publisher.put("t", larger)
+    with pytest.raises(TooLargeError):
+        publisher.put_many("t", [larger])
+    with pytest.raises(TooLargeError):
+        publisher.put_batch("t", Batch((larger,)))
 
 
 def test_a_client_lists_its_topics_and_hides_what_is_internal() -> None:

@@ -37,6 +37,8 @@ def begin():
         thread.start()
     for thread in threads:
         thread.join()
+    if failed:
+        print(repr(failed[0]), file=sys.stderr, flush=True)
     os._exit(1 if failed else 0)
 
 ends = []
