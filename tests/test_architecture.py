@@ -203,7 +203,7 @@ def types_are_described_by_one_thread_at_a_time(tree: ast.Module, file: str) -> 
         function = ast.unparse(node.func)
         describes = re.fullmatch(r"(msgspec\.)?((json|msgpack)\.Decoder|Decoder)", function)
         reads = function.endswith("decode") and any(one.arg == "type" for one in node.keywords)
-        if describes or reads or function == "msgspec.convert":
+        if describes or reads or function.endswith(("msgspec.convert", "type_info")):
             yield f"{file}:{node.lineno}: call {function} through {SCHEMAS}"
 
 

@@ -67,7 +67,8 @@ def classes_unknown_to_msgspec(kind: Any) -> list[type]:
     from msgspec import inspect  # takes 2 ms, and few programs need it
 
     seen: dict[int, Any] = {}
-    left: list[Any] = [inspect.type_info(kind)]
+    with BUILDING:
+        left: list[Any] = [inspect.type_info(kind)]  # makes a decoder
     while left:
         one = left.pop()
         if isinstance(one, tuple | list):
