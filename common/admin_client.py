@@ -121,6 +121,9 @@ class Admin:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        return f"<Admin{' (closed)' if self._gate.closed else ''}>"
+
     @closing
     def close(self) -> None:
         """Close the socket."""

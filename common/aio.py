@@ -314,6 +314,11 @@ class AioClient(Client[E]):
     async def __aenter__(self) -> Self:
         return self
 
+    @gated
+    async def topics(self) -> tuple[str, ...]:
+        """Return the names of the topics that exist and that this client may see."""
+        return await self._run(self._engine.session.topics())
+
     @closing
     async def _close(self, error: BaseException | None) -> None:
         self._free(error)

@@ -26,6 +26,7 @@ from msgspec import Struct
 
 from .core.arguments import checked
 from .core.errors import ForkedError, PubSubError, UsageError
+from .core.schemas import BUILDING
 from .core.undo import Undo
 from .frames import frames_of
 
@@ -149,6 +150,9 @@ def _refuse_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_refuse_in_child)
+os.register_at_fork(
+    before=BUILDING.acquire, after_in_parent=BUILDING.release, after_in_child=BUILDING.release
+)
 
 
 class Gate(Lives):

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, Generic, NoReturn, Protocol, Self, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar, Generic, NoReturn, Protocol, Self, TypeVar
 
 from msgspec.structs import replace
 
 from .asking import Asker
+from .core.arguments import checked
 from .core.client_state import ClientState, MemoryState
 from .core.errors import InDoubtError, PubSubError, UsageError
 from .core.message_base import Role
+from .core.names import name_of_replica
 from .core.recorder import Recorder
-from .gate import Gate, closing
+from .core.session import ClientSession
+from .gate import Gate, closing, gated
+from .replicas import open_replica
 from .state_file import StateFile
 from .transport import Shell
 
 
 class ClientEngine(Protocol):
     """The engine of a publisher or subscriber."""
+
+    @property
+    def session(self) -> ClientSession:
+        """Its session with the proxy."""
 
     def begin_again(self, stored: Mapping[str, bytes]) -> None:
         """Reset it to the stored state."""
@@ -118,13 +127,42 @@ class Client(Generic[E]):
     """A client around its engine, whether it blocks or awaits. It belongs to its process."""
 
     _gate: Any  # of calls that block, or that are awaited
+    _role: ClassVar[Role]
 
     def __init__(self, client: str, opened: Opened[E]) -> None:
         """Take what was opened, which is closed here; the gate exists."""
         self.client = client
         self._opened = opened
         self._engine = opened.engine
-        opened.may_be_taken(self._make_way)
+        is_replica = name_of_replica(client) != client  # others of this process have their own slot
+        opened.may_be_taken((lambda: False) if is_replica else self._make_way)
+
+    @classmethod
+    @checked
+    def unique(cls, name: str, *, state_dir: Path | str | None = None, **options: Any) -> Self:
+        """Make the client of one of several processes that run the same program (docs/replicas.md).
+
+        Without `state_dir` its id is `NAME.unique-` and a random number, and ends with the process:
+        no other process continues it, and a subscriber can only join groups or begin clean
+        sessions. With `state_dir` it takes the first id `NAME.slot-...` there that no process uses,
+        and continues its state.
+
+        Args:
+            name: of the program; at most 40 characters.
+            options: those of the constructor.
+
+        Raises:
+            InvalidNameError: the name is not allowed, or too long. Others as of the constructor.
+        """
+        role: Role = cls._role
+        return open_replica(
+            role,
+            name,
+            state_dir,
+            lambda client, where, world: cls(
+                client, **{"_world": world, **options, "state_dir": where}
+            ),
+        )
 
     def _make_way(self) -> bool:
         """Close for another client of this process, unless a call is open."""
@@ -142,6 +180,10 @@ class Client(Generic[E]):
     def __repr__(self) -> str:
         state = " (closed)" if self._gate.closed else ""
         return f"<{self._gate.what}{state}>"
+
+    def __dir__(self) -> list[str]:
+        """List what programs use; inbox and outbox are internal."""
+        return sorted({*super().__dir__()} - {"inbox", "outbox"})
 
     def __reduce__(self) -> NoReturn:
         raise UsageError(
@@ -161,6 +203,15 @@ class BlockingClient(Client[E]):
 
     def __enter__(self) -> Self:
         return self
+
+    @gated
+    def topics(self) -> tuple[str, ...]:
+        """Return the names of the topics that exist and that this client may see.
+
+        Raises:
+            InDoubtError, DeniedError.
+        """
+        return self._run(self._engine.session.topics())
 
     @closing
     def _close(self, error: BaseException | None) -> None:

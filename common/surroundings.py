@@ -17,6 +17,7 @@ from .core.endpoint import check_endpoint
 from .core.errors import ConfigurationError
 from .core.keys import SecureEndpoint, keys_of_endpoint
 from .core.message_base import Role
+from .core.names import name_of_replica
 from .core.resolving import (
     Resolved,
     parse_settings_json,
@@ -94,7 +95,7 @@ def client_here(
     log = logging.getLogger(f"reliable_pubsub.{role}")
     for warning in unknown_variables(os.environ):
         log.warning(warning, extra={"client": client})
-    found = resolve_here(client, {"push_via": push_via})
+    found = resolve_here(name_of_replica(client), {"push_via": push_via})
     settings = typed_settings(found)
     if endpoint is None:
         endpoint = str(found[f"{role}_endpoint"].value)

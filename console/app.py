@@ -25,6 +25,7 @@ from reliable_pubsub.common.core.errors import (
     UsageError,
 )
 from reliable_pubsub.common.core.limits import TOPIC_BYTES_MAX
+from reliable_pubsub.common.core.schemas import json_decoder
 
 from .access import ConsoleClients
 from .core.actions import AskedAction, action_in_words, as_seen
@@ -213,7 +214,7 @@ def _told(answer: Callable[..., object], body: type[Any] | None = None) -> Page:
 
     async def tell(request: Request) -> Response:
         try:
-            more = (msgspec.json.decode(await request.body(), type=body),) if body else ()
+            more = (json_decoder(body).decode(await request.body()),) if body else ()
             found = await run_in_threadpool(answer, request, *more)
         except msgspec.MsgspecError as error:
             return _json({"code": "USAGE", "text": f"the request is no such one: {error}"}, 400)

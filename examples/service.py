@@ -1,18 +1,20 @@
 """A web service that accepts orders and handles each once. Needs `fastapi` and `uvicorn`.
 
     reliable-pubsub proxy                    # in one terminal
-    uvicorn examples.service:app             # in another
+    uvicorn examples.service:app --workers 2 # in another
     curl -X POST localhost:8000/orders/7     # stored when it answers
     curl localhost:8000/health
 
-An order that was answered with 201 is handled once, across `kill -9` of the service and the proxy:
-what was handled is written together with the place in the topic.
+An order that was answered with 201 is handled once, across `kill -9` of a worker and the proxy.
+Each worker has clients of its own (`unique`, docs/replicas.md). The workers share the orders as
+members of a group, and write each under its message id.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -20,7 +22,7 @@ from pathlib import Path
 
 from fastapi import FastAPI, HTTPException, Request, Response
 
-from reliable_pubsub import Earliest, InDoubtError, PubSubError, aio
+from reliable_pubsub import Earliest, FencedError, InDoubtError, LogChangedError, PubSubError, aio
 
 TOPIC = "orders"
 
@@ -45,14 +47,19 @@ class Orders:
 
 
 async def handle_orders(subscriber: aio.Subscriber, orders: Orders) -> None:
-    """Handle each order once; while the proxy is away, keep trying."""
+    """Handle each order once; while the proxy is unreachable, keep trying."""
     while True:
         try:
-            await subscriber.subscribe(TOPIC, start=Earliest)
+            await subscriber.subscribe(TOPIC, group="service", start=Earliest, lease_s=10)
             async for message in subscriber.messages(TOPIC):
                 orders.handle(message.message_id, message.payload.decode())
         except InDoubtError:
             await asyncio.sleep(0.1)
+
+
+def end_worker(*_: object) -> None:
+    """End this worker, so that a new one with new clients replaces it."""
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 @asynccontextmanager
@@ -62,13 +69,15 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     directory.mkdir(exist_ok=True)
     state_dir = directory / "state"
     async with (
-        aio.Publisher("service", state_dir=state_dir) as publisher,
-        aio.Subscriber("service", state_dir=state_dir) as subscriber,
+        aio.Publisher.unique("service", state_dir=state_dir) as publisher,
+        aio.Subscriber.unique("service") as subscriber,
     ):
         app.state.publisher = publisher
         app.state.orders = Orders(directory / "orders.sqlite")
         app.state.handling = asyncio.create_task(handle_orders(subscriber, app.state.orders))
+        app.state.handling.add_done_callback(end_worker)
         yield
+        app.state.handling.remove_done_callback(end_worker)
         app.state.handling.cancel()
         with suppress(asyncio.CancelledError):
             await app.state.handling
@@ -82,6 +91,9 @@ async def put_order(number: str, request: Request) -> dict[str, str]:
     """Answer when the order is stored."""
     try:
         receipt = await request.app.state.publisher.put(TOPIC, number.encode())
+    except (FencedError, LogChangedError) as error:  # it would answer 503 until it is restarted
+        end_worker()
+        raise HTTPException(503, str(error)) from error
     except PubSubError as error:
         raise HTTPException(503, str(error)) from error
     return {"message": receipt.message_id}

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.journal import AnyLine, Begin, Seen, decode_line
+from reliable_pubsub.common.core.schemas import json_decoder
 
 from .core.one_run import check_one_folder, check_one_run
 from .core.run import LabRun, OutputLine
@@ -37,7 +38,7 @@ class _Written(Struct, frozen=True):
     payload_base64: str | None = None
 
 
-_decode_written = msgspec.json.Decoder(_Written).decode
+_decode_written = json_decoder(_Written).decode
 
 
 @dataclass

@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from reliable_pubsub.common.core.errors import RefusedError, UsageError
+from reliable_pubsub.common.core.schemas import json_decoder
 from reliable_pubsub.common.system import write_whole
 
 from .core.options import SourceOptions
@@ -164,7 +165,7 @@ def claim(checkpoint: Path, query: Query) -> None:
     """
     note = checkpoint / _NOTE
     if note.exists():
-        before = msgspec.json.decode(note.read_bytes(), type=Query)
+        before = json_decoder(Query).decode(note.read_bytes())
         changed = changed_field(before, query)
         if changed:
             raise RefusedError(

@@ -17,6 +17,7 @@ from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
 
 from reliable_pubsub.common.core.journal import Seen
+from reliable_pubsub.common.core.schemas import json_decoder
 
 from .archive_tasks import ArchivedFile, rows_of
 from .core.evidence import Extent, Whereabouts
@@ -68,7 +69,7 @@ def _rows_of_files(works: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """
     for texts in works:
         for text in texts.column(0).to_pylist():
-            work = msgspec.json.decode(text, type=ArchivedFile)
+            work = json_decoder(ArchivedFile).decode(text)
             yield from rows_of(work.manifest, work.path, _NAMES)
 
 

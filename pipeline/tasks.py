@@ -22,6 +22,7 @@ from pyspark.sql.functions import udf
 
 from reliable_pubsub.common.command_line import complain
 from reliable_pubsub.common.core.errors import PubSubError
+from reliable_pubsub.common.core.schemas import msgpack_decoder
 
 from .core.cores import CoreWait, JobProgress
 from .core.spark_failure import NOT_STARTED, SparkGoneError, error_of_task, failure_of
@@ -79,8 +80,8 @@ def _answer_of(act: Callable[[], object]) -> bytes:
 
 def _read_answer(answer: bytes, kind: type[R]) -> R:
     if answer[:1] == b"-":
-        raise msgspec.msgpack.decode(answer[1:], type=_Failure).error()
-    return msgspec.msgpack.decode(answer[1:], type=kind)
+        raise msgpack_decoder(_Failure).decode(answer[1:]).error()
+    return msgpack_decoder(kind).decode(answer[1:])
 
 
 class SparkTasks:

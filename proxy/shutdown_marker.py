@@ -16,6 +16,7 @@ from msgspec import Struct, field
 
 from reliable_pubsub.common.core.errors import StorageFailedError
 from reliable_pubsub.common.core.message_base import Durability
+from reliable_pubsub.common.core.schemas import json_decoder
 from reliable_pubsub.common.system import sync_file
 
 _BYTES: Final = 128  # always so long: no write changes the length
@@ -44,7 +45,7 @@ def read_shutdown_marker(path: Path) -> ShutdownMarker | None:
     try:
         content, _, crc = path.read_bytes().rstrip().rpartition(b" ")
         if int(crc, 16) == zlib.crc32(content):
-            return msgspec.json.decode(content, type=ShutdownMarker)
+            return json_decoder(ShutdownMarker).decode(content)
     except (OSError, ValueError, msgspec.DecodeError):
         pass
     return None

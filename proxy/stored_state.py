@@ -9,13 +9,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-import msgspec
 from msgspec import UNSET
 
 from reliable_pubsub.common.core.actions import AnyAction, Effect
 from reliable_pubsub.common.core.group_messages import Stretch
 from reliable_pubsub.common.core.message_base import GroupTerms, Terms
 from reliable_pubsub.common.core.pattern import Pattern
+from reliable_pubsub.common.core.schemas import msgpack_decoder
 from reliable_pubsub.common.core.transaction_messages import TopicReceipt
 from reliable_pubsub.common.damage import RESTORE_A_COPY, damaged_error
 
@@ -35,13 +35,13 @@ from .core.stored import (
 
 FILE_NAME: Final = "proxy.sqlite3"
 UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)  # the second for undecodable text
-_group_terms: Final = msgspec.msgpack.Decoder(GroupTerms)
-_stretches: Final = msgspec.msgpack.Decoder(tuple[Stretch, ...])
-_runs: Final = msgspec.msgpack.Decoder(tuple[GroupRun, ...])
-_members: Final = msgspec.msgpack.Decoder(tuple[Member, ...])
-_receipts: Final = msgspec.msgpack.Decoder(tuple[TopicReceipt, ...])
-_action: Final = msgspec.msgpack.Decoder(AnyAction)
-_effect: Final = msgspec.msgpack.Decoder(Effect)
+_group_terms: Final = msgpack_decoder(GroupTerms)
+_stretches: Final = msgpack_decoder(tuple[Stretch, ...])
+_runs: Final = msgpack_decoder(tuple[GroupRun, ...])
+_members: Final = msgpack_decoder(tuple[Member, ...])
+_receipts: Final = msgpack_decoder(tuple[TopicReceipt, ...])
+_action: Final = msgpack_decoder(AnyAction)
+_effect: Final = msgpack_decoder(Effect)
 
 
 class SqlRows(Protocol):

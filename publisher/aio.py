@@ -46,6 +46,8 @@ class Publisher(AioClient[PublisherEngine]):
     once or not at all, and what was sent already is settled by the next call.
     """
 
+    _role = "publisher"
+
     @checked
     def __init__(
         self,
@@ -248,12 +250,16 @@ class Publisher(AioClient[PublisherEngine]):
         Use it in an `async with` block; until it is closed, the publisher belongs to it.
         """
         life = self._gate.life()
-        self._check_no_stream()
+        self._check_is_free()
         put = lambda *batch: self._put_from_stream(life, *batch)  # noqa: E731
         return Stream(put, self._stream_begins, linger_s=linger_s, payloads=self._payloads)
 
-    def _stream_begins(self, stream: Stream) -> None:
+    def _check_is_free(self) -> None:
         self._check_no_stream()
+        self._engine.check_no_block()
+
+    def _stream_begins(self, stream: Stream) -> None:
+        self._check_is_free()
         self._stream = stream
 
     @gated
@@ -265,14 +271,23 @@ class Publisher(AioClient[PublisherEngine]):
     def transaction(self) -> Transaction:
         """Put messages on several topics, all of them or none, exactly once.
 
+        Until the block ends, every other put of this publisher raises UsageError, in every task.
+
         async with publisher.transaction() as both:
             both.put("orders", order)
             both.put("audit", line)
         """
         life = self._gate.life()
-        self._check_no_stream()
+        self._check_is_free()
+        begins = lambda transaction: self._begin_block(life, transaction)  # noqa: E731
         commit = lambda batches: self._transact(life, batches)  # noqa: E731
-        return Transaction(commit, self._payloads)  # type: ignore[arg-type]
+        return Transaction(begins, commit, self._payloads)  # type: ignore[arg-type]
+
+    @gated
+    async def _begin_block(self, life: int, block: Transaction) -> None:
+        self._gate.check_life(life, "this transaction")
+        self._check_no_stream()
+        self._engine.begin_block(block)
 
     @gated
     async def _transact(self, life: int, batches: Sequence[Encoded]) -> tuple[Receipt, ...]:
@@ -294,7 +309,9 @@ class Transaction(transaction.Transaction):
         raise UsageError("use it in a block: `async with publisher.transaction() as both`")
 
     async def __aenter__(self) -> Transaction:
-        self._begin()
+        self._check_new()
+        await self._begins(self)  # type: ignore[misc]  # a coroutine here
+        self._begun = True
         return self
 
     async def __aexit__(
@@ -316,6 +333,9 @@ class AioInterests(AsyncIterator[InterestChange]):
     ) -> None:
         """Begin with what is there; made by `aio.Publisher.interests`."""
         self._watch, self._look = watch, look
+
+    def __repr__(self) -> str:
+        return f"<Interests in {self._watch.match}>"
 
     async def __anext__(self) -> InterestChange:
         """Wait for the next change."""

@@ -16,9 +16,15 @@ from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.common.core.errors import InDoubtError, PubSubError, UsageError
 from reliable_pubsub.common.core.names import TopicName
 
-from .core.puts import AnyCodec, Payloads, bytes_in_stream, topic_to_put_on
+from .core.puts import (
+    AnyCodec,
+    Payloads,
+    bytes_in_stream,
+    check_payload_bytes,
+    topic_to_put_on,
+)
 from .core.receipt import Receipt
-from .core.stream_queue import StreamBatch, StreamQueue, check_payload_bytes
+from .core.stream_queue import StreamBatch, StreamQueue
 from .stream import STOP_S, warn_of_open
 
 PutBatch = Callable[[str, Batch], Coroutine[Any, Any, Receipt]]
@@ -42,6 +48,9 @@ class Ticket:
     def __init__(self, batch: TaskBatch, index: int) -> None:
         self._batch = batch
         self._index = index
+
+    def __repr__(self) -> str:
+        return f"<Ticket of message {self._index} of a batch on {self._batch.topic!r:.80}>"
 
     async def result(self) -> Receipt:
         """Wait until the message is stored.
@@ -81,6 +90,9 @@ class Stream:
         self._flushing = False
         self._closing = False
         self._task: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Stream{'' if self.is_open else ' (closed)' if self._task else ' (not begun)'}>"
 
     @property
     def is_open(self) -> bool:

@@ -28,7 +28,15 @@ from .core.delivery import AcknowledgedBy, DeliveryS, DeliveryWait, wait_of_put
 from .core.engine import PublisherEngine
 from .core.interests import EVERY_S, EVERY_TOPIC, EveryS, InterestWatch
 from .core.outbox import Encoded, Numbered, Pending, encoded_batch
-from .core.puts import AnyCodec, Payload, Payloads, PutOptions, WaitingPut, topic_to_put_on
+from .core.puts import (
+    AnyCodec,
+    Payload,
+    Payloads,
+    PutOptions,
+    WaitingPut,
+    encoded_put,
+    topic_to_put_on,
+)
 from .core.qos0_puts import Interest, OfferCounts
 from .core.receipt import Delivery, Receipt
 from .core.session import OnLogChanged
@@ -50,6 +58,8 @@ class Publisher(BlockingClient[PublisherEngine]):
     number, by the next process with this id; without it the publisher keeps its state in memory
     and takes its numbering from the proxy.
     """
+
+    _role = "publisher"
 
     @checked
     def __init__(
@@ -255,13 +265,17 @@ class Publisher(BlockingClient[PublisherEngine]):
                 were stored are not stored twice. `begin_run` begins other messages.
         """
         self._payloads.check_bytes(topic)
-        return self._put(WaitingPut(batch, encoded_batch(topic_to_put_on(topic), batch), qos, note))
+        return self._put(WaitingPut(batch, encoded_put(topic_to_put_on(topic), batch), qos, note))
 
     @sharing
     def _put(self, put: WaitingPut, others: Sequence[Shared]) -> Receipt:
         if self._sender is not None and put.outcome is None:
             self._check_no_stream()
         return self._run(self._engine.put(put, others))
+
+    def _check_is_free(self) -> None:
+        self._check_no_stream()
+        self._engine.check_no_block()
 
     def _check_no_stream(self) -> None:
         if self._sender is not None:
@@ -355,7 +369,7 @@ class Publisher(BlockingClient[PublisherEngine]):
         Args:
             linger_s: longest time that a message waits for its batch to fill.
         """
-        self._check_no_stream()
+        self._check_is_free()
         life = self._gate.lives
         stop = threading.Event()
         asker = self._opened.asker
@@ -381,14 +395,25 @@ class Publisher(BlockingClient[PublisherEngine]):
                 transaction.put("audit", line)
 
         They are sent when the block ends, and visible at one moment. An error that leaves the
-        block stores nothing. At most 128 MiB and 256 topics.
+        block stores nothing. At most 128 MiB and 256 topics. Until the block ends, every other put
+        of this publisher raises UsageError, and so does another block, in every thread.
 
         Args:
             note: stored with the numbers; see `put_batch`.
         """
-        self._check_no_stream()
+        self._check_is_free()
         life = self._gate.lives
-        return Transaction(lambda batches: self._transact(life, batches, note), self._payloads)
+        return Transaction(
+            lambda transaction: self._begin_block(life, transaction),
+            lambda batches: self._transact(life, batches, note),
+            self._payloads,
+        )
+
+    @gated
+    def _begin_block(self, life: int, transaction: Transaction) -> None:
+        self._gate.check_life(life, "this transaction")
+        self._check_no_stream()
+        self._engine.begin_block(transaction)
 
     @gated
     def _transact(

@@ -19,6 +19,9 @@ class Interests(Iterator[InterestChange]):
         """Begin with what is there; made by `Publisher.interests`."""
         self._watch, self._look, self._sleep = watch, look, sleep
 
+    def __repr__(self) -> str:
+        return f"<Interests in {self._watch.match}>"
+
     def __next__(self) -> InterestChange:
         """Wait for the next change."""
         for pause_s in self._watch.pauses():

@@ -25,9 +25,15 @@ from reliable_pubsub.common.core.errors import ForkedError, InDoubtError, PubSub
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX
 from reliable_pubsub.common.core.names import TopicName
 
-from .core.puts import AnyCodec, Payloads, bytes_in_stream, topic_to_put_on
+from .core.puts import (
+    AnyCodec,
+    Payloads,
+    bytes_in_stream,
+    check_payload_bytes,
+    topic_to_put_on,
+)
 from .core.receipt import Receipt
-from .core.stream_queue import StreamBatch, StreamQueue, check_payload_bytes
+from .core.stream_queue import StreamBatch, StreamQueue
 
 # How often each thread looks for itself: an exception of a signal handler within `notify` leaves a
 # waiter that has gone, and the next one wakes only that.
@@ -116,6 +122,9 @@ class Ticket:
         self._batch = batch
         self._index = index
 
+    def __repr__(self) -> str:
+        return f"<Ticket of message {self._index} of a batch on {self._batch.topic!r:.80}>"
+
     @checked
     def result(self, timeout_s: Annotated[Seconds, Meta(le=YEAR_S)] | None = None) -> Receipt:
         """Wait until the message is stored.
@@ -181,6 +190,11 @@ class StreamSender:
             "a stream of this publisher was dropped without close() and still sends what was put "
             "through it; ask again in a moment, or use it in a `with` block"
         )
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing more can be put."""
+        return self._closing
 
     @property
     def _is_ending(self) -> bool:
@@ -357,6 +371,9 @@ class Stream:
         self.sender = StreamSender(
             put_batch, linger_s, weakref.ref(self), stop or threading.Event()
         )
+
+    def __repr__(self) -> str:
+        return f"<Stream{' (closed)' if self.sender.is_closed else ''}>"
 
     def put(self, topic: TopicName, payload: object, *, codec: AnyCodec | None = None) -> Ticket:
         """Add a message; it is sent when its batch is full, or `linger_s` has passed.

@@ -26,13 +26,21 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent, until a
 if TYPE_CHECKING:
     from .public import *  # noqa: F403
     from .public import __all__ as __all__
+
+    __version__: str
 else:  # hidden, because type checkers would take any name for one that it finds
 
     def __getattr__(name: str) -> object:
         """Load the public names when one is asked for: a proxy and most commands need none."""
+        if name == "__version__":
+            globals()[name] = import_module("importlib.metadata").version("reliable-pubsub")
+            return globals()[name]
         if name == "__all__" or not name.startswith("_"):
             public = import_module(".public", __name__)
-            globals().update({one: getattr(public, one) for one in ("__all__", *public.__all__)})
+            names = {"__all__", *public.__all__} - {"aio"}
+            globals().update({one: getattr(public, one) for one in names})
+            if name == "aio":  # a module, which loads asyncio
+                return import_module(".aio", __name__)
             if name in globals():  # also a room that this has loaded
                 return globals()[name]
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

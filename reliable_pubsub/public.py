@@ -1,7 +1,9 @@
 """Every public name: what `from reliable_pubsub import ...` finds."""
 
+from typing import TYPE_CHECKING
+
 from .common.admin_client import Admin, AdminOutcome
-from .common.core.batch import Message
+from .common.core.batch import Batch, Message
 from .common.core.errors import (
     ConfigurationError,
     ConflictError,
@@ -13,6 +15,8 @@ from .common.core.errors import (
     InDoubtError,
     InUseError,
     InvalidNameError,
+    InvalidPatternError,
+    LeaseLostError,
     LimitError,
     LogChangedError,
     LostError,
@@ -25,10 +29,15 @@ from .common.core.errors import (
     ProxyUnreachableError,
     PubSubError,
     RefusedError,
+    SettledInDoubtError,
     StageLostError,
+    StaleError,
+    StorageFailedError,
+    TimedOutError,
     TooLargeError,
     TruncatedError,
     TryLaterError,
+    TwoProxiesError,
     UsageError,
 )
 from .common.core.message_base import Start
@@ -57,9 +66,13 @@ from .subscriber.client import Subscriber
 from .subscriber.core.reading import Reading
 from .subscriber.qos_warning import QoSWarning
 
+if TYPE_CHECKING:  # the package imports it when it is needed, because it loads asyncio
+    from . import aio as aio
+
 __all__ = [
     "Admin",
     "AdminOutcome",
+    "Batch",
     "Billing",
     "Codec",
     "Command",
@@ -78,7 +91,9 @@ __all__ = [
     "Interest",
     "InterestChange",
     "InvalidNameError",
+    "InvalidPatternError",
     "LastReceived",
+    "LeaseLostError",
     "LimitError",
     "LogChangedError",
     "LostError",
@@ -101,16 +116,22 @@ __all__ = [
     "Receipt",
     "RefusedError",
     "RetryPolicy",
+    "SettledInDoubtError",
     "StageLostError",
+    "StaleError",
     "Start",
+    "StorageFailedError",
     "Subscriber",
     "Telemetry",
+    "TimedOutError",
     "TooLargeError",
     "Transaction",
     "TruncatedError",
     "TryLaterError",
+    "TwoProxiesError",
     "UsageError",
     "ago",
+    "aio",
     "at_offset",
     "at_time",
     "glob",

@@ -270,6 +270,14 @@ class RollsBackEveryTopic(TopicSubscription):
         pass
 
 
+class PutsWithinABlock(Publisher):
+    """Stores what is put beside an open transaction, whatever happens to that."""
+
+    def __init__(self, client: str, **more: Any) -> None:
+        super().__init__(client, **more)
+        self._engine.check_no_block = lambda: None  # type: ignore[method-assign]
+
+
 class ContinuesAsIfNothingHappened(Publisher):
     """The outcome of a put that was broken off is taken from memory, whatever the state says."""
 
@@ -331,6 +339,7 @@ FAULTS_OF_CLIENTS: Final[Mapping[str, Variant]] = {
     "plan apart from outbox": Variant(publisher=PlanAfterPut),
     "batch in doubt given up": Variant(publisher=ForgetsBatchInDoubt),
     "adopts unasked": Variant(publisher=AdoptsUnasked),
+    "puts within an open transaction": Variant(publisher=PutsWithinABlock),
     "broken put continues": Variant(publisher=ContinuesAsIfNothingHappened),
     "takes any answer": Variant(publisher=TakesAnyAnswer),
     "acks before inbox is durable": Variant(subscriber=AcknowledgesBeforeInbox),

@@ -50,6 +50,8 @@ class Subscriber(AioClient[SubscriberEngine]):
     a way to limit a wait.
     """
 
+    _role = "subscriber"
+
     @checked
     def __init__(
         self,
@@ -243,6 +245,14 @@ class Subscriber(AioClient[SubscriberEngine]):
             pause_s=pause_s,
             on_failure=on_failure,
         )
+
+    @checked
+    def off(self, topic: TopicName | Pattern) -> bool:
+        """Remove the handler of a topic or pattern; return whether it had one.
+
+        The subscription stays. A `run` that has no handler left ends.
+        """
+        return self._handlers.remove(topic)
 
     @checked
     async def run(self, *, timeout_s: Seconds | None = None) -> None:

@@ -303,6 +303,8 @@ class Subscriber(SubscriberLife):
     ) -> None:
         """Let `run` call a function with each message of a topic, one after another.
 
+        A second call for the same topic replaces the first; `off` removes it.
+
         Args:
             topic: or a pattern that is subscribed to; not with `group`.
             handler: a plain function; its message is acknowledged when it returns.
@@ -318,8 +320,8 @@ class Subscriber(SubscriberLife):
                 longer than the lease calls `extend` meanwhile.
 
         Raises:
-            UsageError: the topic has a handler, or can have no dead letters; or calling the
-                handler does nothing yet (a coroutine or generator function).
+            UsageError: the topic can have no dead letters, or calling the handler does nothing
+                yet (a coroutine or generator function).
             InvalidNameError: of the group.
         """
         self._handlers.add(

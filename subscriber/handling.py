@@ -128,7 +128,7 @@ def steps_of_run(
     handlers.is_stopped = False
     yield from _joined(client, handlers)
     last_s, patience_s = client.now_s(), inf if timeout_s is None else timeout_s
-    while not handlers.is_stopped:
+    while not (handlers.is_stopped or handlers.are_none):
         left_s = max(last_s + patience_s - client.now_s(), 0.0)
         topic = yield partial(client.wait_any, handlers.in_turn(), min(left_s, LOOK_S))
         if topic is None:
@@ -136,6 +136,8 @@ def steps_of_run(
                 return None
             continue
         handler, in_group = handlers.of(topic), client.engine.is_member(topic)
+        if handler is None:
+            continue
         loop, take = client.turn(topic)
         for _ in range(TURN_MESSAGES):
             message = yield take
@@ -150,7 +152,7 @@ def steps_of_run(
             else:
                 check_finished(message, result)
             loop.note_handled()
-            if handlers.is_stopped:
+            if handlers.is_stopped or handlers.of(topic) is not handler:
                 break
         last_s = client.now_s()
     return None

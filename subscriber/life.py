@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from reliable_pubsub.common.core.arguments import checked
+from reliable_pubsub.common.core.names import TopicName
+from reliable_pubsub.common.core.pattern import Pattern
 from reliable_pubsub.common.gate import closing, gated
 from reliable_pubsub.common.opened import BlockingClient, Opened
 
 from .core.engine import SubscriberEngine
+from .core.handlers import Handlers
 
 
 class SubscriberLife(BlockingClient[SubscriberEngine]):
     """What a `Subscriber` is apart from its calls."""
+
+    _role = "subscriber"
+    _handlers: Handlers
 
     def __init__(self, client: str, opened: Opened[SubscriberEngine]) -> None:
         """Begin with what was opened, which is closed here."""
@@ -34,6 +41,14 @@ class SubscriberLife(BlockingClient[SubscriberEngine]):
                     self._run(self._engine.break_off(tells_cursors=not self._opened.remembers))
         finally:
             self._free(error)
+
+    @checked
+    def off(self, topic: TopicName | Pattern) -> bool:
+        """Remove the handler of a topic or pattern; return whether it had one.
+
+        The subscription stays. A `run` that has no handler left ends.
+        """
+        return self._handlers.remove(topic)
 
     @gated
     def connect(self) -> None:

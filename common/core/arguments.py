@@ -76,7 +76,7 @@ def _checking(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, called with arguments that were checked."""
     code = function.__code__
     refused = getattr(function, "when_refused", None)
-    own = int(code.co_varnames[:1] == ("self",))
+    own = int(code.co_varnames[:1] in (("self",), ("cls",)))
     names = code.co_varnames[own : code.co_argcount]
     plain: set[tuple[type, ...]] = set()  # types of arguments by place that need no inspection
 
@@ -123,7 +123,7 @@ def _note_arguments(error: TypeError, function: Callable[..., Any]) -> None:
     asked = [
         one
         for one in inspect.signature(function).parameters.values()
-        if one.name != "self" and not one.name.startswith("_")
+        if one.name not in ("self", "cls") and not one.name.startswith("_")
     ]
     ways = {
         "by place": [one.name for one in asked if one.kind is not one.KEYWORD_ONLY],

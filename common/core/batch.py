@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import reprlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count as numbers_from
 from itertools import islice, repeat
-from typing import Annotated, Any, Final, Protocol, TypeVar
+from typing import Annotated, Any, Final, Protocol, TypeVar, overload
 
 from msgspec import Meta, Struct
 
 from .limits import BATCH_MESSAGES_MAX, PAYLOAD_BYTES_MAX, REPLY_BATCHES_MAX
 from .message_base import BatchHeader
 from .names import message_id
+from .parameters import SHOWN_CHARS_MAX
 from .payload import decoded
 
 ENTRY_BYTES: Final = 400  # memory of a batch that is kept or waits, without its body
@@ -35,6 +37,18 @@ EventTimeNs = Annotated[int, Meta(ge=EVENT_TIME_NS_MIN, le=EVENT_TIME_NS_MAX)]
 _Value = TypeVar("_Value")
 
 
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = SHOWN_CHARS_MAX
+_short.maxdict = 4
+
+
+def shortened(payload: bytes) -> str:
+    """Show the beginning of a payload."""
+    if len(payload) <= SHOWN_CHARS_MAX // 2:
+        return repr(payload)
+    return f"{payload[: SHOWN_CHARS_MAX // 2]!r}..."
+
+
 def fits_event_time(time_ns: int) -> bool:
     """Whether a time fits in 64 bits; other client implementations may put larger ones."""
     return EVENT_TIME_NS_MIN <= time_ns <= EVENT_TIME_NS_MAX
@@ -47,6 +61,9 @@ class Batch(Struct, frozen=True, array_like=True):
     keys: Sequence[bytes | None] | None = None
     headers: Sequence[Mapping[str, str] | None] | None = None
     event_times_ns: Sequence[int | None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Batch of {len(self.payloads):,} messages>"
 
 
 def column(values: Sequence[_Value | None]) -> Sequence[_Value | None] | None:
@@ -105,18 +122,34 @@ class Message(Struct, frozen=True, gc=False):
         """
         return self.value_as(Any)
 
+    @overload
+    def value_as(self, kind: type[_Value]) -> _Value: ...
+
+    @overload
+    def value_as(self, kind: Any) -> Any: ...
+
     def value_as(self, kind: Any) -> Any:
         """The payload as a value of a type, which JSON and MessagePack can be checked against.
 
         Args:
-            kind: a type that msgspec knows, or a codec of the program, which reads it whatever the
-                header says. Without the header a payload is read as JSON.
+            kind: a type as `typed` takes it, or a codec of the program, which reads it whatever
+                the header says. Without the header a payload is read as JSON.
 
         Raises:
             PayloadError: the bytes are not such a value.
-            UsageError: msgspec does not know the type.
+            UsageError: no codec here can read the type.
         """
         return decoded(self.payload, self.headers, kind, topic=self.topic, offset=self.offset)
+
+    def __repr__(self) -> str:
+        """Show it in a line, with the beginning of what may be long."""
+        key = "" if self.key is None else f" key={_short.repr(self.key)}"
+        headers = "" if self.headers is None else f" headers={_short.repr(dict(self.headers))}"
+        return (
+            f"<Message {self.message_id} topic={_short.repr(self.topic)} offset={self.offset}"
+            f"{key}{headers} delivery_count={self.delivery_count} qos={self.qos} "
+            f"{len(self.payload):,} bytes: {shortened(self.payload)}>"
+        )
 
     @property
     def redelivered(self) -> bool:

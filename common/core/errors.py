@@ -19,7 +19,6 @@ PubSubError                      code                 exit
 │   ├── TwoProxiesError          TWO_PROXIES
 │   ├── FencedError              FENCED
 │   ├── ConflictError            CONFLICT
-│   ├── GapError                 GAP
 │   ├── LogChangedError          LOG_CHANGED
 │   ├── NotSubscribedError       NOT_SUB
 │   ├── StaleError               STALE
@@ -270,12 +269,6 @@ class ConflictError(RefusedError):
     code = "CONFLICT"
 
 
-class GapError(RefusedError):
-    """A sequence number was skipped, so a message would be lost silently."""
-
-    code = "GAP"
-
-
 class LogChangedError(RefusedError):
     """The log of the proxy is not the one of this client's position."""
 
@@ -362,7 +355,7 @@ class NotPossibleError(RefusedError):
 
 
 class LostError(RefusedError):
-    """Messages were removed before they were delivered; the next get continues after them."""
+    """Messages were removed before they were acknowledged; the next get continues after them."""
 
     code = "LOST"
 
@@ -375,14 +368,15 @@ class LostError(RefusedError):
         waiting_max: int | None = None,
         by_operator: bool = False,
     ) -> None:
-        why = "are no longer stored and"
+        why = "are no longer stored"
         if by_operator:
-            why = "were skipped or removed by an operator and"
+            why = "were skipped or removed by an operator"
         if waiting_max is not None:
-            why = f"are more than the {waiting_max:,} that may wait for one subscription: they"
+            why = f"are more than the {waiting_max:,} that may wait for one subscription"
         super().__init__(
-            f"topic {topic!r}: offsets {first} to {end - 1} ({end - first} messages) {why} "
-            f"were never delivered here; the next get continues at offset {end}"
+            f"topic {topic!r}: offsets {first} to {end - 1} ({end - first} messages) {why}, and "
+            "were not acknowledged here. They will not be delivered or redelivered; the next get "
+            f"continues at offset {end}"
         )
         self.waiting_max = waiting_max  # None: they are no longer stored
         self.by_operator = by_operator  # some of them

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from .errors import ConfigurationError
+from .schemas import convert
 from .wording import (
     alternatives,
     did_you_mean,
@@ -73,7 +74,7 @@ T = TypeVar("T")
 def read(problems: Problems, key_path: KeyPath, value: object, kind: type[T]) -> T | None:
     """Convert a value to its type; if that fails, note the smallest parts that are wrong."""
     try:
-        return msgspec.convert(value, kind)
+        return convert(value, kind)
     except msgspec.ValidationError as error:
         noted = len(problems)
         _explain(problems, key_path, value, kind)
@@ -85,7 +86,7 @@ def read(problems: Problems, key_path: KeyPath, value: object, kind: type[T]) ->
 def _explain(problems: Problems, at: KeyPath, value: object, kind: Any) -> None:
     """Note the parts of a value that msgspec refuses, as deep inside it as possible."""
     try:
-        msgspec.convert(value, kind)
+        convert(value, kind)
         return
     except msgspec.ValidationError:
         pass

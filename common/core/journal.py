@@ -17,6 +17,8 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from .schemas import json_decoder
+
 Operation = Literal[
     "hello",
     "put",
@@ -319,7 +321,7 @@ _encoder = msgspec.json.Encoder()
 
 @cache  # made when first used: who writes lines reads none
 def line_decoder() -> msgspec.json.Decoder[AnyLine]:
-    return msgspec.json.Decoder(AnyLine)
+    return json_decoder(AnyLine)
 
 
 def encode_line(line: AnyLine) -> bytes:

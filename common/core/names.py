@@ -25,6 +25,7 @@ KEY_PATTERN = r"^[0-9A-Za-z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}\Z"  # a public key, i
 
 _client_id = re.compile(CLIENT_ID_PATTERN)
 _topic = re.compile(TOPIC_PATTERN)
+_replica = re.compile(r"(.+)\.(unique|slot)-[0-9a-f]{16}\Z")
 _passing = re.compile(r"(?:admin|reader|status|topology)-[0-9a-f]{8}\Z")
 _pattern_marks = re.compile(r"[*?\[\]]|(?:^|/)[+#](?:/|\Z)")  # of globs, and of MQTT
 
@@ -58,6 +59,36 @@ def subscription(text: str) -> str:
     is_group = text.startswith(GROUP_PREFIX)
     client_id(text.removeprefix(GROUP_PREFIX), kind="group" if is_group else "id")
     return text
+
+
+def id_of_replica(name: str, token: bytes, *, is_kept: bool) -> ClientId:
+    """Make the id of one process of several that run the same program.
+
+    Args:
+        token: 8 random bytes.
+        is_kept: the id has a state, and another process continues it. Otherwise it ends with its
+            process, so a proxy may forget its numbers.
+
+    Raises:
+        InvalidNameError.
+    """
+    end = f".{'slot' if is_kept else 'unique'}-{token.hex()}"
+    if len(client_id(name)) + len(end) > CLIENT_ID_CHARS_MAX:
+        most = CLIENT_ID_CHARS_MAX - len(end)
+        raise InvalidNameError(kind="name", name=name, expected=f"at most {most} characters")
+    return ClientId(name + end)
+
+
+def name_of_replica(text: str) -> str:
+    """Return the name that an id of `id_of_replica` was made from; any other id as it is."""
+    found = _replica.match(text)
+    return found[1] if found else text
+
+
+def is_unique_id(text: str) -> bool:
+    """Return whether an id ends with its process: no other process ever uses it."""
+    found = _replica.match(text)
+    return found is not None and found[2] == "unique"
 
 
 def is_passing_id(text: str) -> bool:

@@ -32,6 +32,7 @@ from msgspec import Struct
 from .arguments import check_fields, checked
 from .errors import PayloadError, UsageError
 from .parameters import shown
+from .schemas import classes_unknown_to_msgspec, json_decoder, msgpack_decoder
 
 CONTENT_TYPE: Final = "content-type"
 CodecName = Literal["bytes", "text", "json", "msgpack"]
@@ -56,17 +57,21 @@ class Codec(Struct, frozen=True):
     def __post_init__(self) -> None:
         check_fields(self)
 
+    def __repr__(self) -> str:
+        return f"<Codec {self.name!r}>"
+
 
 @checked
 def typed(kind: Any, format: Format = "json") -> Codec:
     """A codec for the values of one type, which is the schema: other values are refused at put.
 
     Args:
-        kind: what msgspec knows: a Struct, dataclass, TypedDict, `list[int]`, bounds by `Meta`, a
-            tagged union, ... (https://jcristharif.com/msgspec/supported-types.html).
+        kind: a type that msgspec knows: a Struct, dataclass, TypedDict, `list[int]`, bounds by
+            `Meta`, a tagged union, ... (https://jcristharif.com/msgspec/supported-types.html). Or a
+            pydantic model, also within such a type.
 
     Raises:
-        UsageError: msgspec does not know it.
+        UsageError: it is, or contains, another class.
     """
     plain = _BY_NAME[format]
     decode = _decoder_of(format, kind, "typed")
@@ -185,7 +190,8 @@ def _decoder_of(format: str, kind: Any, call: str) -> Callable[[bytes], Any]:
         return _DECODERS[format](kind)
     except (TypeError, RuntimeError, ValueError) as error:
         raise UsageError(
-            f"{call}: kind is {shown(kind)}, allowed is a type that msgspec knows; nothing was done"
+            f"{call}: kind is {shown(kind)}, allowed is a type that msgspec knows or a pydantic "
+            f"model{f': {error}' if type(error) is _UnknownClassError else ''}; nothing was done"
         ) from error
 
 
@@ -209,12 +215,16 @@ def _json(value: object) -> bytes:
     It has no NaN and no infinity; msgspec would write null, and the number would be lost. So would
     one of two keys that become the same text. What is read back is shorter then.
     """
-    payload = msgspec.json.encode(value)
+    payload = msgspec.json.encode(value, enc_hook=_plain_model)
     if b"null" in payload:
-        _check_finite(msgspec.to_builtins(value))
+        _check_finite(msgspec.to_builtins(value, enc_hook=_plain_model))
     if len(msgspec.json.encode(msgspec.json.decode(payload))) < len(payload):
         json.loads(payload, object_pairs_hook=_check_keys)
     return payload
+
+
+def _msgpack(value: object) -> bytes:
+    return msgspec.msgpack.encode(value, enc_hook=_plain_model)
 
 
 def _check_keys(pairs: list[tuple[str, object]]) -> None:
@@ -255,21 +265,48 @@ def _shown(value: object) -> str:
     return f"a {type(value).__name__}"
 
 
+# Models of pydantic, known by their methods: this package does not import it.
+
+
+class _UnknownClassError(TypeError):
+    """A type contains a class that no codec can read."""
+
+
+def _hook(kind: Any) -> Callable[[type, Any], Any] | None:
+    """Return what reads the models in a type; None: there are none."""
+    classes = classes_unknown_to_msgspec(kind)
+    for one in classes:
+        if not hasattr(one, "model_validate_json"):
+            raise _UnknownClassError(f"{_name(one)} is neither")
+    return _read_model if classes else None
+
+
+def _read_model(kind: type, value: Any) -> Any:
+    return kind.model_validate_json(msgspec.json.encode(value))  # type: ignore[attr-defined]
+
+
+def _plain_model(value: Any) -> Any:
+    """Return a model as what JSON has; see `enc_hook` of msgspec."""
+    if not hasattr(value, "model_dump"):
+        raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
+    return value.model_dump(mode="json", by_alias=True)
+
+
 @functools.lru_cache(maxsize=1024)
 def _json_decoder(kind: Any) -> Callable[[bytes], Any]:
-    return msgspec.json.Decoder(kind).decode
+    return json_decoder(kind, _hook(kind)).decode
 
 
 @functools.lru_cache(maxsize=1024)
 def _msgpack_decoder(kind: Any) -> Callable[[bytes], Any]:
-    return msgspec.msgpack.Decoder(kind).decode
+    return msgpack_decoder(kind, _hook(kind)).decode
 
 
 _CODECS: Final = (
     Codec("bytes", "application/octet-stream", _octets, lambda payload: payload),
     Codec("text", "text/plain; charset=utf-8", _text, bytes.decode),
     Codec("json", "application/json", _json, msgspec.json.decode),
-    Codec("msgpack", "application/vnd.msgpack", msgspec.msgpack.encode, msgspec.msgpack.decode),
+    Codec("msgpack", "application/vnd.msgpack", _msgpack, msgspec.msgpack.decode),
 )
 _BY_NAME: Final[Mapping[str, Codec]] = {one.name: one for one in _CODECS}
 _BY_MEDIA: Final[Mapping[str, Codec]] = {

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .errors import ConfigurationError
+from .schemas import msgpack_decoder
 from .steps import PlanPosition
 
 FINISHED: Final = "the plan was finished before; --again runs it once more"
@@ -54,7 +55,7 @@ class PlanMark(Struct, frozen=True):
         )
 
 
-_decoder = msgspec.msgpack.Decoder(PlanMark)
+_decoder = msgpack_decoder(PlanMark)
 
 
 def mark_of(note: bytes | None) -> PlanMark | None:

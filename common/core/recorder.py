@@ -20,7 +20,6 @@ from typing import Any, Final, Protocol
 from .batch import Message, crc32
 from .errors import (
     ConflictError,
-    GapError,
     LimitError,
     LostError,
     NotSubscribedError,
@@ -31,7 +30,7 @@ from .journal import AnyLine, Begin, End, Failed, Invoke, Ok, Operation, Seen, U
 
 # Definite refusals. Not in this list, because an attempt whose reply was lost may have had its
 # effect: FENCED, LOG_CHANGED, STALE, MALFORMED (the reply may be what cannot be read).
-WITHOUT_EFFECT: Final = (UsageError, ConflictError, GapError, LimitError, NotSubscribedError)
+WITHOUT_EFFECT: Final = (UsageError, ConflictError, LimitError, NotSubscribedError)
 
 
 class JournalSink(Protocol):

@@ -20,6 +20,7 @@ from msgspec import Struct
 from .connection_string import without_password
 from .endpoint import endpoints_of, host_of
 from .errors import ConfigurationError
+from .schemas import convert
 from .settings import (
     BY_NAME,
     DIRECTORY_VARIABLE,
@@ -88,7 +89,7 @@ def resolve(
 
 def typed_settings(resolved: Mapping[str, Resolved]) -> Settings:
     """Convert the values of `resolve` to `Settings`."""
-    return msgspec.convert({name: item.value for name, item in resolved.items()}, Settings)
+    return convert({name: item.value for name, item in resolved.items()}, Settings)
 
 
 def parse_settings_json(text: str, path: str) -> dict[str, Resolved]:
@@ -192,7 +193,7 @@ def _parse(setting: Setting, value: object, *, from_text: bool) -> Value | None:
     """
     try:
         given = value.strip() if from_text and isinstance(value, str) else value
-        parsed: Value = msgspec.convert(given, setting.type, strict=not from_text)
+        parsed: Value = convert(given, setting.type, strict=not from_text)
     except msgspec.ValidationError:
         return None
     before = _SCHEMES.get(str(facts(setting.type).get("format")))

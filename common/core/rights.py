@@ -21,6 +21,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from .certificates import KEY_CHARS, is_key
 from .errors import ConfigurationError
 from .limits import CLIENT_ID_CHARS_MAX, NUMBER_MAX, PATTERN_CHARS_MAX
+from .schemas import convert
 
 PATTERNS_MAX: Final = 1_000  # of one right
 
@@ -144,7 +145,7 @@ def with_rights(names: Mapping[str, str], rights: Mapping[str, Rights]) -> dict[
 
 def _converted(value: object, kind: type[R], where: str) -> R:
     try:
-        return msgspec.convert(value, kind)
+        return convert(value, kind)
     except msgspec.ValidationError as error:
         words = ", ".join(field.name for field in msgspec.structs.fields(kind))
         raise ConfigurationError(

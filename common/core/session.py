@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn, ParamSpec, Protocol
 
+from msgspec import UnsetType
+
 from .answers import (
     AnyReply,
     Conflict,
@@ -43,6 +45,7 @@ from .message_base import Request, Role
 from .recorder import Recorder
 from .requester import Requester
 from .requests import Hello
+from .status import Status, StatusReport
 
 SESSIONS_BEGUN_MAX: Final = 10  # that one call begins, each because the proxy forgot the last
 
@@ -150,6 +153,18 @@ class ClientSession:
     def asking(self, request: Request, body: bytes | None = None) -> Conversation[AnyReply]:
         """Send a request until it is answered; for answers without a body."""
         return (yield from self.requester.asking(request, body))[0]
+
+    def topics(self) -> Conversation[tuple[str, ...]]:
+        """Ask for the names of all topics, page by page; this needs no session."""
+        found: list[str] = []
+        after: str | UnsetType = ""
+        while not isinstance(after, UnsetType):
+            reply = yield from self.asking(Status(**self.head(), after_topic=after, rows_max=0))
+            if not isinstance(reply, StatusReport):
+                self.refused(reply)
+            found += [one.topic for one in reply.topics]
+            after = reply.next_topic
+        return tuple(found)
 
     def asking_as_known(
         self, ask: Callable[P, Conversation[AnyReply]], *args: P.args, **kwargs: P.kwargs

@@ -50,6 +50,14 @@ class Position(Struct, frozen=True):
         check_fields(self)
 
 
+def is_in_another_unit(time_ns: int) -> bool:
+    """Return whether a time since 1970 is surely in seconds, milliseconds or microseconds.
+
+    As nanoseconds it would lie between the first second of 1970 and 1973.
+    """
+    return 10**9 <= time_ns < 10**17
+
+
 StartOrPosition = Annotated[
     Start | Position | None,
     "Now, LastReceived, Earliest, at_offset(n), newest(n), at_time(t), ago(age), a Position that "
@@ -101,9 +109,17 @@ def at_time(
         moment: a datetime with its zone, or nanoseconds since 1970.
 
     Raises:
-        UsageError: no zone, before 1970, or beyond what 64 bits hold.
+        UsageError: no zone, before 1970, beyond what 64 bits hold, or a number that is too small
+            for nanoseconds.
     """
-    return _checked("time", moment if isinstance(moment, int) else _since_1970_ns(moment))
+    if not isinstance(moment, int):
+        return _checked("time", _since_1970_ns(moment))
+    if is_in_another_unit(moment):
+        raise UsageError(
+            f"at_time({moment}) would be a time from 1970 to 1973, because a number is in "
+            "nanoseconds; give a datetime with its zone, or multiply seconds by 10**9"
+        )
+    return _checked("time", moment)
 
 
 @checked

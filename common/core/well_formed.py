@@ -17,6 +17,7 @@ from .limits import GROUP_REASONS_MAX, NUMBER_MAX
 from .message_base import GroupTerms, Start, Terms
 from .pattern_messages import Match
 from .requests import History, Sub
+from .schemas import msgpack_decoder
 from .transaction_messages import Commit
 
 _NAMED_BY_VALUE: Final = frozenset({"offset", "newest", "time", "age"})
@@ -32,12 +33,12 @@ class _AskedGroupTerms(GroupTerms, frozen=True, kw_only=True, forbid_unknown_fie
     """The same of a group."""
 
 
-_map = msgspec.msgpack.Decoder(dict[str, Any])
-_fields = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
-_array = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_map = msgpack_decoder(dict[str, Any])
+_fields = msgpack_decoder(dict[str, msgspec.Raw])
+_array = msgpack_decoder(list[msgspec.Raw])
 _asked: Final[Mapping[str, msgspec.msgpack.Decoder[Any]]] = {
-    "terms": msgspec.msgpack.Decoder(_AskedTerms),
-    "group_terms": msgspec.msgpack.Decoder(_AskedGroupTerms),
+    "terms": msgpack_decoder(_AskedTerms),
+    "group_terms": msgpack_decoder(_AskedGroupTerms),
 }
 
 

@@ -30,6 +30,7 @@ from .message_base import BatchHeader, Reply, Request
 from .names import topic_fits
 from .pattern_messages import Fetch, Fetched, Match
 from .requests import AnyRequest, Dead, Hello, History, Put, Sub
+from .schemas import msgpack_decoder
 from .transaction_messages import Commit, Stage
 from .well_formed import check_keys, check_request
 
@@ -42,17 +43,17 @@ _ANSWERS_WITH_BODY: Final = (MessageBatches, Taken, Fetched)
 _BYTES: Final = frozenset({bytes, bytearray, memoryview})
 
 _encoder = msgspec.msgpack.Encoder()
-_batches = msgspec.msgpack.Decoder(Batch)
+_batches = msgpack_decoder(Batch)
 
 
 @cache  # made when first used: that takes 4 ms, and a client reads no requests
 def request_decoder() -> msgspec.msgpack.Decoder[AnyRequest]:
-    return msgspec.msgpack.Decoder(AnyRequest)
+    return msgpack_decoder(AnyRequest)
 
 
 @cache
 def reply_decoder() -> msgspec.msgpack.Decoder[AnyReply]:
-    return msgspec.msgpack.Decoder(AnyReply)
+    return msgpack_decoder(AnyReply)
 
 
 def encode(message: Request | Reply, body: bytes | None = None) -> list[bytes]:

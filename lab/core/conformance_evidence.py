@@ -27,6 +27,7 @@ from reliable_pubsub.common.core.journal import (
     StoredLine,
     decode_line,
 )
+from reliable_pubsub.common.core.schemas import json_decoder
 
 
 class ClientLife(Struct, frozen=True):
@@ -60,7 +61,7 @@ class _Written(Struct, frozen=True):
     payload_base64: str | None = None
 
 
-_decode_written = msgspec.json.Decoder(_Written).decode
+_decode_written = json_decoder(_Written).decode
 
 
 def read_output(data: bytes) -> ReadOutput:

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from reliable_pubsub.common.core.errors import RefusedError
+from reliable_pubsub.common.core.schemas import convert
 
 VERSION: Final = 1
 
@@ -49,7 +50,7 @@ def from_json(value: Mapping[str, Any]) -> dict[str, TopicOffset]:
             raise RefusedError(
                 f"the checkpoint has offsets of version {value['v']}, this program reads {VERSION}"
             )
-        return msgspec.convert(value["topics"], dict[str, TopicOffset])
+        return convert(value["topics"], dict[str, TopicOffset])
     except (KeyError, TypeError, msgspec.ValidationError) as error:
         raise RefusedError(
             f"the checkpoint has offsets that are not of this source: {value!r:.200}"

@@ -21,6 +21,7 @@ from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.keys import keys_of_endpoint
 from reliable_pubsub.common.core.limits import NUMBER_MAX
 from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.common.core.schemas import convert, json_decoder
 from reliable_pubsub.common.core.settings import SUBSCRIBER_ENDPOINT
 from reliable_pubsub.common.core.start import parse_start
 from reliable_pubsub.common.core.step_file import or_else
@@ -317,14 +318,14 @@ def typed_options(given: Mapping[str, str], kind: type[T]) -> T:
             raise UsageError(f"option {name!r:.60} is unknown{advice}")
         one_of_a_few = get_origin(plain(option.type)) is Literal
         try:
-            values[option.encode_name] = msgspec.convert(
+            values[option.encode_name] = convert(
                 text.lower() if one_of_a_few else text, option.type, strict=False
             )
         except msgspec.ValidationError as error:
             raise UsageError(
                 f"option {option.encode_name}: {refused(text, option.type)}"
             ) from error
-    return msgspec.convert(values, kind)
+    return convert(values, kind)
 
 
 def _of_kafka(name: str) -> str:
@@ -397,7 +398,7 @@ def _positions(
     if text in get_args(LogEdge):
         return Positions("earliest" if text == "earliest" else "latest")
     try:
-        by_topic = msgspec.json.decode(text, type=dict[str, OffsetOption])
+        by_topic = json_decoder(dict[str, OffsetOption]).decode(text)
     except (msgspec.MsgspecError, UnicodeEncodeError) as error:
         expected = 'earliest, latest, or JSON such as {"a": 23, "b": "latest"}'
         raise _wrong(f"{which}Offsets", offsets, expected) from error

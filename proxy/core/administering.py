@@ -324,9 +324,10 @@ def forget_client(state: State, request: AdminRequest, do: ForgetClient, _now_ns
                 "numbers are compared as long as one of these is; truncate the topics first"
             )
             return _not_possible(state, request, why)
-        records = tuple(_numbers_forgotten(state, do.of))
+        is_unique = do.of in state.unique_numbers  # then they go with the session
+        records = () if is_unique else tuple(_numbers_forgotten(state, do.of))
     effect = Effect(subscriptions=len(ended))
-    return Planned(effect, (*records, session_forgotten(state, do.role, do.of)))
+    return Planned(effect, (*records, *session_forgotten(state, do.role, do.of)))
 
 
 def _topics_with_numbers_in_use(state: State, publisher: str) -> Iterator[str]:

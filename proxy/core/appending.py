@@ -50,7 +50,7 @@ def topic_for(
             begins, log = state.next_topic(topic, others)
         created = (begins, *begun_by_patterns(state, log))
     is_new = compares and request.client not in log.publishers
-    if is_new and len(log.publishers) >= state.settings.publishers_per_topic_max:
+    if is_new and state.lasting_publishers(log) >= state.settings.publishers_per_topic_max:
         return limit_reached(state, request, "publishers_per_topic_max")
     if not count:
         return log, created

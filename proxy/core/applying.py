@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from reliable_pubsub.common.core.limits import NUMBER_MAX
 from reliable_pubsub.common.core.message_base import Terms
+from reliable_pubsub.common.core.names import is_unique_id
 
 from .group_state import Group, next_due_s
 from .pattern_index import RegisteredPattern
@@ -120,15 +121,21 @@ def append(state: State, record: Appended) -> None:
     state.accounts.stored(log.put_by, record.publisher, len(record.body))
     if record.qos == 1:
         state.index_ended(log)
-    elif record.publisher not in state.numbered:
+        return
+    if record.publisher not in state.numbered:
         state.numbered.add(record.publisher)
         state.index_session("publisher", record.publisher)
+    topics = state.unique_numbers.get(record.publisher)
+    if topics is not None:
+        topics.add(record.topic_id)
 
 
 def grant(state: State, record: Granted) -> None:
     """Begin a session."""
     session = Session(record.epoch, record.nonce, 0, state.lsn)
     state.sessions[record.role, record.client] = session
+    if record.role == "publisher" and is_unique_id(record.client):
+        state.unique_numbers.setdefault(record.client, set())
     state.index_session(record.role, record.client)
 
 
@@ -283,6 +290,7 @@ def forget(state: State, record: Forgotten) -> None:
             state.leases.forget(key[1])
         else:
             state.numbered.discard(key[1])
+            state.unique_numbers.pop(key[1], None)
             state.staging.drop_up_to(key[1], NUMBER_MAX)
         if record.floor > state.epoch_floor:
             state.epoch_floor, state.epoch_floor_lsn = record.floor, state.lsn

@@ -43,26 +43,46 @@ def forgotten(state: State) -> Sequence[Forgotten]:
 
     Only durable ones: a crash must not bring back an entry that a client saw as removed.
     """
-    charges = islice(state.accounts.ended, state.settings.memory.at_once_max)
-    records = [*_sessions(state), *(Forgotten("charge", one) for one in charges)]
+    at_once_max = state.settings.memory.at_once_max
+    records: list[Forgotten] = []
+    for session in _sessions(state):
+        records += session
+        if len(records) >= at_once_max:
+            return records  # without a cut: a session goes with its numbers
+    records += (Forgotten("charge", one) for one in islice(state.accounts.ended, at_once_max))
     for topic_id in sorted(state.crowded_topics):
         records += _entries_of(state, state.topic_by_id[topic_id])
-    return records[: state.settings.memory.at_once_max]
+    return records[:at_once_max]
 
 
-def session_forgotten(state: State, role: Role, client: str) -> Forgotten:
-    """The record that removes an id; its epochs and lower ones are not granted again."""
+def session_forgotten(state: State, role: Role, client: str) -> Sequence[Forgotten]:
+    """Return the records that remove an id; its epochs and lower ones are not granted again.
+
+    The numbers of a unique id go with it: no later process compares its own with them.
+    """
     epoch = state.sessions[role, client].epoch
-    return Forgotten("session", (role, client), max(epoch, state.epoch_floor))
+    gone = [Forgotten("session", (role, client), max(epoch, state.epoch_floor))]
+    if role == "publisher" and client in state.unique_numbers:
+        topics = sorted(state.unique_numbers[client])
+        gone += [Forgotten("publisher", (topic_id, client, 2)) for topic_id in topics]
+        if client in state.last_transactions:
+            gone.append(Forgotten("transaction", (client,)))
+    return gone
 
 
-def _sessions(state: State) -> Iterator[Forgotten]:
+def _sessions(state: State) -> Iterator[Sequence[Forgotten]]:
     memory = state.settings.memory
     excess = len(state.idle_sessions) - memory.idle_sessions_max
     idle = (one for one in state.idle_sessions if state.sessions[one].epoch <= EPOCH_FORGOTTEN_MAX)
     for key in islice(idle, min(max(excess, 0), memory.at_once_max)):
-        if state.sessions[key].lsn <= state.durable_lsn:
+        if state.sessions[key].lsn <= state.durable_lsn and _has_durable_numbers(state, key[1]):
             yield session_forgotten(state, *key)
+
+
+def _has_durable_numbers(state: State, client: str) -> bool:
+    """Return whether all numbers of a unique publisher are durable; of another one always."""
+    logs = (state.topic_by_id[one] for one in state.unique_numbers.get(client, ()))
+    return all(log.publishers[client].lsn <= state.durable_lsn for log in logs)
 
 
 def _entries_of(state: State, log: TopicLog) -> Iterator[Forgotten]:

@@ -110,7 +110,7 @@ def hello(state: State, request: Hello, _body: bytes, _now_ns: int) -> Decision:
     if session is None and len(state.sessions) >= state.settings.clients_max:
         if not state.idle_sessions:
             return limit_reached(state, request, "clients_max")
-        room = (session_forgotten(state, *next(iter(state.idle_sessions))),)
+        room = (*session_forgotten(state, *next(iter(state.idle_sessions))),)
     granted = Granted(request.role, request.client, request.epoch, request.nonce)
     return decided(state, hello_ack(state, request), *room, granted)
 

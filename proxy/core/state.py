@@ -26,6 +26,7 @@ from reliable_pubsub.common.core.limits import (
     UNNUMBERED_MAX,
 )
 from reliable_pubsub.common.core.message_base import Promise, Role
+from reliable_pubsub.common.core.names import is_unique_id
 from reliable_pubsub.relay.core.rights import Authority
 
 from .accounts import Accounts
@@ -136,6 +137,8 @@ class State:
         self.members: dict[str, int] = {}  # by subscriber: groups that it is a member of
         self.numbered = {name for log in self.topics.values() for name in log.publishers}
         self.numbered |= self.last_transactions.keys()
+        # By publisher whose id ends with its process: topics in which it has numbers.
+        self.unique_numbers: dict[str, set[int]] = {}
         self.idle_sessions: dict[tuple[Role, str], None] = {}  # without effect, least recent first
         self.listened_topics: set[str] = set()  # with a subscription that gets what is put now
         self.are_listeners_changed = True  # since they were last announced to publishers
@@ -149,6 +152,12 @@ class State:
         self._index_all()
 
     def _index_all(self) -> None:
+        for role, client in self.sessions:
+            if role == "publisher" and is_unique_id(client):
+                self.unique_numbers[client] = set()
+        for log in self.topics.values():
+            for name in self.unique_numbers.keys() & log.publishers.keys():
+                self.unique_numbers[name].add(log.topic_id)
         for role, client in self.sessions:
             self.index_session(role, client)
         for log in self.topics.values():
@@ -247,6 +256,10 @@ class State:
             del self.members[client]
         self.index_session("subscriber", client)
 
+    def lasting_publishers(self, log: TopicLog) -> int:
+        """Count the publishers whose numbers in a topic are kept for good."""
+        return len(log.publishers) - len(self.unique_numbers.keys() & log.publishers.keys())
+
     def index_session(self, role: Role, client: str) -> None:
         """Note whether a session has a subscription, a group, a staged batch, or sequences."""
         self.idle_sessions.pop((role, client), None)
@@ -255,7 +268,8 @@ class State:
                 client in those for those in (self.subscribed, self.members, self.patterns.of)
             )
         else:
-            has_effect = client in self.numbered or client in self.staging.clients
+            has_numbers = client in self.numbered and client not in self.unique_numbers
+            has_effect = has_numbers or client in self.staging.clients
         if not has_effect and (role, client) in self.sessions:
             self.idle_sessions[role, client] = None
 

@@ -84,7 +84,7 @@ class _Running:
         self.topic_bytes = max(self.topic_bytes, share)
         share = live / settings.subscriptions_per_topic_max
         self.topic_subscriptions = max(self.topic_subscriptions, share)
-        share = len(log.publishers) / settings.publishers_per_topic_max
+        share = self.state.lasting_publishers(log) / settings.publishers_per_topic_max
         self.topic_publishers = max(self.topic_publishers, share)
         row = (log.stored_bytes, log.topic, log.durable_end, live)
         if len(self.largest) < self.rows_max:

@@ -9,9 +9,11 @@ A shell carries out what the conversations ask for (`common/core/conversation.py
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from operator import attrgetter
+from typing import Final
 
 from reliable_pubsub.common.core.answers import (
     AnyReply,
@@ -31,6 +33,7 @@ from reliable_pubsub.common.core.errors import (
     LimitError,
     MalformedError,
     PubSubError,
+    UsageError,
 )
 from reliable_pubsub.common.core.plan_mark import place_in_plan
 from reliable_pubsub.common.core.recorder import Call, Recorder
@@ -44,9 +47,13 @@ from .outbox import Changes, Encoded, Numbered, Outbox, Pending
 from .puts import WaitingPut, failed, fitting, joined
 from .receipt import Receipt
 from .session import PublisherSession
-from .transaction import stage_and_commit
+from .transaction import Transaction, stage_and_commit
 
 NO_CALLS: Sequence[Call] = ()
+IN_BLOCK: Final = (
+    "this publisher has an open transaction: put through that, end its block first, or use another "
+    "publisher. Nothing was done"
+)
 topic_of: Callable[[Encoded | Numbered], str] = attrgetter("topic")
 
 
@@ -73,6 +80,8 @@ class PublisherEngine:
         self._recorder = recorder
         self._token = token
         self._sending: Sequence[WaitingPut] = ()  # the puts of the batch in doubt
+        # Whose block began last. It owns the publisher, even across an interrupted call.
+        self._block: weakref.ref[Transaction] | None = None
 
     def begin_again(self, stored: Mapping[str, bytes]) -> None:
         """Drop what is not in the stored state."""
@@ -95,6 +104,8 @@ class PublisherEngine:
             others: the work of the calls that wait.
         """
         session, outbox = self.session, self.outbox
+        if self._block is not None and put.outcome is None:
+            self.check_no_block()
         while put.outcome is None:
             puts = fitting(put, others) if others else [put]
             try:
@@ -136,6 +147,26 @@ class PublisherEngine:
         for one in puts:
             one.outcome = receipt
 
+    def begin_block(self, transaction: Transaction) -> None:
+        """Let a transaction own the publisher until its block ends (rule R38).
+
+        Raises:
+            UsageError: another block is open.
+        """
+        self.check_no_block()
+        self._block = weakref.ref(transaction)
+
+    def check_no_block(self) -> None:
+        """Refuse a call that an open block would neither include nor undo.
+
+        Raises:
+            UsageError: a block is open.
+        """
+        transaction = None if self._block is None else self._block()
+        if transaction is not None and transaction.is_open:
+            raise UsageError(IN_BLOCK)
+        self._block = None
+
     def transact(
         self, batches: Sequence[Encoded], note: bytes | None
     ) -> Conversation[tuple[Receipt, ...]]:
@@ -169,6 +200,7 @@ class PublisherEngine:
 
     def begin_run(self, note: bytes, topics: Sequence[str]) -> Conversation[None]:
         """Begin a run; see `Publisher.begin_run`."""
+        self.check_no_block()
         if self.outbox.pending is not None:
             yield from self.settle()
         yield from self.session.meet_all(topics)

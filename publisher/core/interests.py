@@ -90,9 +90,9 @@ class InterestWatch:
             InvalidNameError, InvalidPatternError.
         """
         if isinstance(topics, Pattern):
-            self._match = canonical(topics)
+            self.match = canonical(topics)
         else:
-            self._match = Pattern("exact", names.exact(topics))
+            self.match = Pattern("exact", names.exact(topics))
         self._every_s = every_s
         self._timeout_s = float("inf") if timeout_s is None else timeout_s
         self._now_s = now_s
@@ -136,7 +136,7 @@ class InterestWatch:
         is_first = after is UNSET
         request = Subscriptions(
             **session.head(),
-            match=self._match,
+            match=self.match,
             after=after,
             boot=self._seen.boot if is_first else "",
             known=self._seen.version if is_first else 0,

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from reliable_pubsub.common.core.answers import TopicPosition
 from reliable_pubsub.common.core.batch import Batch, crc32
 from reliable_pubsub.common.core.errors import LogChangedError
+from reliable_pubsub.common.core.schemas import convert, msgpack_decoder
 from reliable_pubsub.common.core.transaction_messages import TopicReceipt
 from reliable_pubsub.common.core.wire import encode_batch
 
@@ -86,6 +87,9 @@ class Pending(Struct, frozen=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
+_number = msgpack_decoder(int).decode
+_numbering = msgpack_decoder(Numbering).decode
+_repeats = msgpack_decoder(Repeats).decode
 
 
 class Outbox:
@@ -93,16 +97,13 @@ class Outbox:
 
     def __init__(self, stored: Mapping[str, bytes]) -> None:
         """Create an outbox from stored rows; empty for a new publisher."""
-        decode = msgspec.msgpack.decode
-        self.epoch = decode(stored[_EPOCH], type=int) if _EPOCH in stored else 0
+        self.epoch = _number(stored[_EPOCH]) if _EPOCH in stored else 0
         self.note = stored.get(_NOTE)
         self.pending = _pending(stored)
         # Number of our last transaction; None: unknown.
-        self.transactions = (
-            decode(stored[_TRANSACTIONS], type=int) if _TRANSACTIONS in stored else None
-        )
+        self.transactions = _number(stored[_TRANSACTIONS]) if _TRANSACTIONS in stored else None
         self.topics: dict[str, Numbering] = {
-            name.removeprefix(_TOPIC): decode(value, type=Numbering)
+            name.removeprefix(_TOPIC): _numbering(value)
             for name, value in stored.items()
             if name.startswith(_TOPIC)
         }
@@ -110,7 +111,7 @@ class Outbox:
         # Topics whose stored numbering was not compared yet: it may be older than what was sent.
         self._unmet = {*self.topics, TRANSACTIONS}
         self._continues = self.note is not None  # the run that wrote the note may continue from it
-        self._repeats = decode(stored[_REPEATS], type=Repeats) if _REPEATS in stored else Repeats()
+        self._repeats = _repeats(stored[_REPEATS]) if _REPEATS in stored else Repeats()
 
     def reload(self, stored: Mapping[str, bytes]) -> None:
         """Reset to the stored rows."""
@@ -383,7 +384,8 @@ class Outbox:
         if theirs.last_sequence < ours.last_sequence:
             return (
                 f"the proxy acknowledged sequence {ours.last_sequence} and now knows only "
-                f"{theirs.last_sequence}: it was set back to an older copy"
+                f"{theirs.last_sequence}: it was set back to an older copy, or it has forgotten "
+                "this id"
             )
         same = theirs.last_sequence == ours.last_sequence
         if same and None not in (ours.offset, theirs.offset) and ours.offset != theirs.offset:
@@ -400,6 +402,6 @@ def _pending(stored: Mapping[str, bytes]) -> Pending | None:
     if isinstance(row.get("plan_before"), dict):
         row["plan_before"] = _encode(row["plan_before"])
     if name == _TRANSACTION:
-        return msgspec.convert(row, Pending)
-    batch = msgspec.convert(row, Numbered)
+        return convert(row, Pending)
+    batch = convert(row, Numbered)
     return Pending(0, (batch,), batch.note_before)

@@ -24,7 +24,8 @@ from reliable_pubsub.common.core.batch import (
     message_bytes,
 )
 from reliable_pubsub.common.core.dead_letter import check_put_on
-from reliable_pubsub.common.core.errors import InDoubtError, PubSubError, UsageError
+from reliable_pubsub.common.core.errors import InDoubtError, PubSubError, TooLargeError, UsageError
+from reliable_pubsub.common.core.limits import PAYLOAD_BYTES_MAX
 from reliable_pubsub.common.core.message_base import QoS
 from reliable_pubsub.common.core.names import TopicName
 from reliable_pubsub.common.core.parameters import parameter_of
@@ -36,6 +37,7 @@ from reliable_pubsub.common.core.payload import (
     with_content_type,
 )
 from reliable_pubsub.common.core.payload import encoded as encoded_payload
+from reliable_pubsub.common.core.start import is_in_another_unit
 from reliable_pubsub.common.core.steps import Wait
 
 from .delivery import AcknowledgedBy, DeliveryS
@@ -59,9 +61,16 @@ class IsDataclass(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
 
+class IsModel(Protocol):
+    """A pydantic model, for type checkers."""
+
+    def model_dump_json(self, *args: Any, **kwargs: Any) -> str:
+        """Return it as JSON."""
+
+
 # What is put without `codec`: bytes, or what the codec of a topic writes. Text is left out for type
 # checkers, because it is nearly always a forgotten `encode`.
-Payload = bytes | Struct | Mapping[str, Any] | IsDataclass
+Payload = bytes | Struct | Mapping[str, Any] | IsDataclass | IsModel
 
 
 class PutOptions(TypedDict, total=False):
@@ -86,6 +95,40 @@ def topic_to_put_on(topic: TopicName) -> str:
     exact = names.exact(topic)
     check_put_on(exact)
     return exact
+
+
+def check_payload_bytes(payload_bytes: int) -> None:
+    """Refuse a payload that is too large for every kind of put.
+
+    Raises:
+        TooLargeError.
+    """
+    if payload_bytes > PAYLOAD_BYTES_MAX:
+        raise TooLargeError(
+            what="payload in bytes",
+            size=payload_bytes,
+            size_max=PAYLOAD_BYTES_MAX,
+            advice="split it, or put a reference to it",
+        )
+
+
+def encoded_put(topic: str, batch: Batch, *, are_bytes: bool = False) -> Encoded:
+    """Encode what a program puts; see `encoded_batch`.
+
+    Raises:
+        TooLargeError, UsageError.
+    """
+    for time_ns in batch.event_times_ns or ():
+        if isinstance(time_ns, int) and is_in_another_unit(time_ns):
+            raise UsageError(
+                f"event_time_ns {time_ns} would be a time from 1970 to 1973, because it is in "
+                "nanoseconds; multiply seconds by 10**9. Nothing was sent"
+            )
+    encoded = encoded_batch(topic, batch, are_bytes=are_bytes)
+    if len(encoded.body) > PAYLOAD_BYTES_MAX:  # else no payload can be too large
+        for payload in batch.payloads:
+            check_payload_bytes(len(payload))
+    return encoded
 
 
 class WaitingPut(Struct, eq=False):
@@ -157,7 +200,7 @@ class Payloads:
             None if headers is None else [headers],
             None if event_time_ns is None else [event_time_ns],
         )
-        return WaitingPut(batch, encoded_batch(topic_to_put_on(topic), batch, are_bytes=True), qos)
+        return WaitingPut(batch, encoded_put(topic_to_put_on(topic), batch, are_bytes=True), qos)
 
     def one(
         self,
@@ -199,7 +242,7 @@ class Payloads:
             each = [None] * len(payloads) if headers is None else headers
             headers = [with_content_type(one, chosen) for one in each]
         batch = Batch(plain, keys, headers, event_times_ns)
-        return WaitingPut(batch, encoded_batch(topic_to_put_on(topic), batch, are_bytes=True), qos)
+        return WaitingPut(batch, encoded_put(topic_to_put_on(topic), batch, are_bytes=True), qos)
 
     def of_stream(
         self, call: Callable[..., Any], topic: str, payload: object, codec: AnyCodec | None

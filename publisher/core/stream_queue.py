@@ -10,28 +10,12 @@ from collections import deque
 from typing import Final, Generic, TypeVar
 
 from reliable_pubsub.common.core.batch import Batch, fit_in_a_batch
-from reliable_pubsub.common.core.errors import PubSubError, TooLargeError
-from reliable_pubsub.common.core.limits import PAYLOAD_BYTES_MAX
+from reliable_pubsub.common.core.errors import PubSubError
 from reliable_pubsub.common.core.payload import CONTENT_TYPE
 
 from .puts import copy_of
 
 FULL_BATCHES_MAX: Final = 4  # that may wait to be sent; then `put` waits
-
-
-def check_payload_bytes(payload_bytes: int) -> None:
-    """Refuse a payload that no batch can hold.
-
-    Raises:
-        TooLargeError.
-    """
-    if payload_bytes > PAYLOAD_BYTES_MAX:
-        raise TooLargeError(
-            what="payload in bytes",
-            size=payload_bytes,
-            size_max=PAYLOAD_BYTES_MAX,
-            advice="split it, or put a reference to it",
-        )
 
 
 class StreamBatch:

@@ -6,8 +6,10 @@ The block collects; leaving it sends. So an error inside it sends and stores not
 from __future__ import annotations
 
 import hashlib
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
@@ -36,10 +38,9 @@ from reliable_pubsub.common.core.transaction_messages import (
     Stage,
     StageAck,
 )
-from reliable_pubsub.common.core.wire import encode_batch
 
 from .outbox import Encoded, Pending, encoded_batch
-from .puts import AnyCodec, Payloads, topic_to_put_on
+from .puts import AnyCodec, Payloads, encoded_put, topic_to_put_on
 from .receipt import Receipt
 from .session import PublisherSession
 
@@ -55,18 +56,52 @@ class CommitBatches(Protocol):
         """See `Publisher.transaction`."""
 
 
+class _Exit:
+    """A method that each `with` block holds in a copy of its own, from its beginning to its end.
+
+    An exception of a signal handler may interrupt the end of a block before its first line. Then
+    only the missing copy shows that the block is over.
+    """
+
+    def __init__(self, leave: Callable[..., None]) -> None:
+        self._leave = leave
+
+    def __get__(self, one: Transaction | None, kind: type) -> Callable[..., None]:
+        if one is None:
+            return self._leave
+        bound = partial(self._leave, one)
+        one._last_exit = weakref.ref(bound)
+        return bound
+
+
 class Transaction:
-    """Messages that are stored all or not at all. Use it in a `with` block, in one thread."""
+    """Messages that are stored all or not at all. Use it in a `with` block, in one thread.
+
+    Until the block ends, its publisher puts nothing else (rule R38).
+    """
 
     _block = "with"
 
     @checked
-    def __init__(self, commit: CommitBatches, payloads: Payloads | None = None) -> None:
+    def __init__(
+        self,
+        begins: Callable[[Transaction], object],
+        commit: CommitBatches,
+        payloads: Payloads | None = None,
+    ) -> None:
+        """Create it outside its block; use `Publisher.transaction`.
+
+        Args:
+            begins: called when its block begins; refuses it if the publisher is in use.
+        """
+        self._begins = begins
         self._commit = commit
         self._payloads = payloads or Payloads()
         self._rows: dict[str, list[list[_Row]]] = {}  # by topic, batch by batch
         self._sizes: dict[str, int] = {}  # of the last batch of a topic
         self._bytes = 0
+        self._last_exit: weakref.ref[Any] | None = None
+        self._exit: weakref.ref[Any] | None = None  # what the `with` block holds, if one began it
         self._begun = False
         self._ended = False
         self._under_way: list[str] = []  # a put that is running, or was interrupted
@@ -101,7 +136,7 @@ class Transaction:
         if topic not in self._rows and len(self._rows) == TRANSACTION_TOPICS_MAX:
             raise _too_large("topics of a transaction", len(self._rows) + 1)
         row = (plain, key, headers, event_time_ns)
-        encode_batch(_batch([row]))  # raises here if the message cannot be encoded
+        encoded_put(topic, _batch([row]))  # raises here if the message cannot be encoded
         size = message_bytes(*row)
         batches = self._rows.get(topic, [])
         begins = not batches or not fit_in_a_batch(self._sizes[topic] + size, len(batches[-1]) + 1)
@@ -126,8 +161,21 @@ class Transaction:
                 "ours; nothing of it is stored. Begin another one"
             )
 
-    def _begin(self) -> None:
-        self._begun = True
+    @property
+    def is_open(self) -> bool:
+        """Whether its block has begun and not ended."""
+        is_over = self._ended or (self._exit is not None and self._exit() is None)
+        return self._begun and not is_over
+
+    def __repr__(self) -> str:
+        state = "open" if self.is_open else "ended" if self._ended else "not begun"
+        count = sum(len(rows) for batches in self._rows.values() for rows in batches)
+        return f"<Transaction of {count:,} messages on {len(self._rows)} topics ({state})>"
+
+    def _check_new(self) -> None:
+        """Refuse a second block, which would store the messages again."""
+        if self._begun:
+            raise UsageError("this transaction was used before; begin another one")
 
     def _end(self, error: BaseException | None) -> Sequence[Encoded]:
         """End the block; what it stores is nothing after an error.
@@ -147,10 +195,14 @@ class Transaction:
                 yield encoded_batch(topic, _batch(rows))
 
     def __enter__(self) -> Transaction:
-        self._begin()
+        self._check_new()
+        self._begins(self)
+        if self._last_exit is not None and self._last_exit() is not None:
+            self._exit = self._last_exit
+        self._begun = True
         return self
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+    def _leave(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Store everything, or, after an error, nothing.
 
         Raises:
@@ -161,6 +213,11 @@ class Transaction:
         """
         if batches := self._end(error):
             self.receipts = self._commit(batches)
+
+    if TYPE_CHECKING:
+        __exit__ = _leave
+    else:
+        __exit__ = _Exit(_leave)
 
 
 def _too_large(what: str, size: int) -> TooLargeError:

@@ -24,6 +24,7 @@ from reliable_pubsub.common.core.limits import (
 )
 from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.names import topic as checked_topic
+from reliable_pubsub.common.core.schemas import msgpack_decoder
 from reliable_pubsub.common.core.wire import PROTOCOL
 
 from .pattern import EVERYTHING, Kinds, Pattern
@@ -74,7 +75,7 @@ class UnstoredFrames(Struct, frozen=True):
 AnyPush = PushFrames | UnstoredFrames
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Pushed | PushedUnstored] = msgspec.msgpack.Decoder(
+_decoder: msgspec.msgpack.Decoder[Pushed | PushedUnstored] = msgpack_decoder(
     Pushed | PushedUnstored
 )
 

@@ -20,6 +20,7 @@ from reliable_pubsub.common.core.errors import InvalidNameError, MalformedError
 from reliable_pubsub.common.core.limits import BODY_BYTES_MAX, HEADER_BYTES_MAX
 from reliable_pubsub.common.core.message_base import ClientField, Count, Crc32, Natural
 from reliable_pubsub.common.core.names import topic as checked_topic
+from reliable_pubsub.common.core.schemas import msgpack_decoder
 from reliable_pubsub.common.core.well_formed import check_keys
 from reliable_pubsub.common.core.wire import PROTOCOL
 
@@ -51,7 +52,7 @@ class OfferFrames(Struct, frozen=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Offer)
+_decoder = msgpack_decoder(Offer)
 
 
 def topic_frame(topic: str) -> bytes:

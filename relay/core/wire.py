@@ -11,6 +11,7 @@ from reliable_pubsub.common.core.answers import AnyReply
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.limits import HEADER_BYTES_MAX
 from reliable_pubsub.common.core.message_base import Reply
+from reliable_pubsub.common.core.schemas import msgpack_decoder
 from reliable_pubsub.common.core.well_formed import check_keys
 from reliable_pubsub.common.core.wire import PROTOCOL
 
@@ -23,16 +24,14 @@ class _Verb(msgspec.Struct):
     verb: str
 
 
-_verbs = msgspec.msgpack.Decoder(_Verb)
-_requests: msgspec.msgpack.Decoder[InterestRequest | Node] = msgspec.msgpack.Decoder(
-    InterestRequest | Node
-)
+_verbs = msgpack_decoder(_Verb)
+_requests: msgspec.msgpack.Decoder[InterestRequest | Node] = msgpack_decoder(InterestRequest | Node)
 _FAULTS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 @cache  # when first used, as that of `common/core/wire.py`
 def reply_decoder() -> msgspec.msgpack.Decoder[AnyReply | AnyInterestReply]:
-    return msgspec.msgpack.Decoder(AnyReply | AnyInterestReply)
+    return msgpack_decoder(AnyReply | AnyInterestReply)
 
 
 def is_for_node(frames: Sequence[bytes]) -> bool:

@@ -81,8 +81,8 @@ class Handlers:
 
         Raises:
             InvalidNameError: of the topic, or of the group.
-            UsageError: the topic has a handler, or can have no dead letters; a pattern with a
-                group; or calling the handler does nothing yet.
+            UsageError: the topic can have no dead letters; a pattern with a group; or calling
+                the handler does nothing yet.
         """
         if isinstance(topic, str):
             topic = names.exact(topic)
@@ -94,13 +94,19 @@ class Handlers:
         on_failure = on_failure or ("stop" if group is None else "reject")
         if on_failure == "reject":
             check_may_die(topic if isinstance(topic, str) else topic.text)
-        if topic in self._by_topic:
-            what = f"topic {topic!r}" if isinstance(topic, str) else f"pattern {topic}"
-            raise UsageError(f"{what} has a handler already; each has one")
         self._by_topic[topic] = Handler(call, retries, pause_s, on_failure, group)
 
-    def of(self, topic: Topics) -> Handler:
-        return self._by_topic[topic]
+    def remove(self, topic: Topics) -> bool:
+        """Remove the handler of a topic or a pattern; return whether there was one."""
+        return self._by_topic.pop(topic, None) is not None
+
+    def of(self, topic: Topics) -> Handler | None:
+        return self._by_topic.get(topic)
+
+    @property
+    def are_none(self) -> bool:
+        """Whether every handler was removed."""
+        return not self._by_topic
 
     def groups(self) -> Iterator[tuple[str, str]]:
         """The topics that are read as a member of a group, each with the group."""

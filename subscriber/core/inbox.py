@@ -12,6 +12,7 @@ import msgspec
 from reliable_pubsub.common.core.client_state import MARKS_MAX, Marks
 from reliable_pubsub.common.core.conversation import Conversation, Save
 from reliable_pubsub.common.core.pattern import Pattern
+from reliable_pubsub.common.core.schemas import msgpack_decoder
 from reliable_pubsub.common.core.undo import Undo
 
 from .pattern_subscription import PATTERN, AskedPattern, PatternSubscription
@@ -23,6 +24,9 @@ _EPOCH = "epoch"
 _NOTE = "plan"  # the name it has in the state; a step file's note is its position in the plan
 
 _encode = msgspec.msgpack.Encoder().encode
+_number = msgpack_decoder(int).decode
+_place = msgpack_decoder(Place).decode
+_asked_pattern = msgpack_decoder(AskedPattern).decode
 
 
 class Inbox:
@@ -50,11 +54,10 @@ class Inbox:
         """Reset to the stored rows; what calls that returned have delivered stays in hand."""
         self._with_next: TopicSubscription | None = None  # saved in one step with the next one
         self._mark: tuple[int, int] | None = None  # set with the row of a run
-        decode = msgspec.msgpack.decode
-        self.epoch = decode(stored[_EPOCH], type=int) if _EPOCH in stored else 0
+        self.epoch = _number(stored[_EPOCH]) if _EPOCH in stored else 0
         self.note = stored.get(_NOTE)
         places = {
-            name.removeprefix(_TOPIC): decode(value, type=Place)
+            name.removeprefix(_TOPIC): _place(value)
             for name, value in stored.items()
             if name.startswith(_TOPIC)
         }
@@ -70,7 +73,7 @@ class Inbox:
         patterns: dict[Pattern, PatternSubscription] = {}
         for name, value in stored.items():
             if name.startswith(PATTERN):
-                asked = decode(value, type=AskedPattern)
+                asked = _asked_pattern(value)
                 one = self.patterns.get(asked.pattern) or PatternSubscription(asked)
                 one.reload(asked, self.undo)
                 patterns[asked.pattern] = one

@@ -45,7 +45,7 @@ class PatternSubscribing:
         one = self._session.inbox.patterns.get(pattern)
         if one is None:
             client = self._session.client
-            raise NotSubscribedError(f"{client!r} has no pattern {pattern}; subscribe")
+            raise NotSubscribedError(f"{client!r} has no pattern {pattern}; subscribe first")
         return one
 
     def covering(self, topic: str) -> list[PatternSubscription]:

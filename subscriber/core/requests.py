@@ -137,7 +137,7 @@ class Requests:
         names.topic(topic)
         names.exact(topic)
         client = self._session.client
-        raise NotSubscribedError(f"{client!r} is not subscribed to {topic!r}; subscribe")
+        raise NotSubscribedError(f"{client!r} is not subscribed to {topic!r}; subscribe first")
 
 
 def _check_letter(subscription: TopicSubscription, rejected: int) -> None:

@@ -60,6 +60,12 @@ class SubscribeCall(Struct, frozen=True):
                 "max_deliveries needs a state_dir: a process without one does not know how often "
                 "a message was delivered before"
             )
+        is_kept = self.group is None and self.session != "clean"
+        if is_kept and names.is_unique_id(engine.session.client):
+            raise UsageError(
+                "a unique subscriber joins a group or begins a clean session: no other process "
+                "would continue a persistent subscription, and its messages would be kept for good"
+            )
         if self.match is not None or self.where or self.topic is None:
             return engine.match(*self._of_pattern(), push=self.push)
         topic = names.exact(self.topic)

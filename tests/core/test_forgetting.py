@@ -16,6 +16,7 @@ from reliable_pubsub.common.core.answers import (
 )
 from reliable_pubsub.common.core.limits import EPOCH_STEP_MAX, NUMBER_MAX
 from reliable_pubsub.common.core.message_base import Role, Start, Terms
+from reliable_pubsub.common.core.names import id_of_replica, is_unique_id, name_of_replica
 from reliable_pubsub.common.core.transaction_messages import CommitAck, StageAck
 from reliable_pubsub.proxy.core.applying import apply, committed
 from reliable_pubsub.proxy.core.forgetting import EPOCH_FORGOTTEN_MAX, forgotten
@@ -268,6 +269,72 @@ class TestAnIdThatIsForgotten:
 
         assert [client for _, client in proxy.state.sessions] == ["young"]
         assert isinstance(proxy.ask(a_hello("subscriber", "young", epoch=2)), HelloAck)
+
+
+def put_and_end(proxy: MemoryProxy, publisher: str, *topics: str) -> None:
+    """A process that puts once and is killed."""
+    assert isinstance(proxy.ask(a_hello("publisher", publisher)), HelloAck | Fenced)
+    epoch = proxy.state.epoch_floor + 1
+    if ("publisher", publisher) not in proxy.state.sessions:
+        assert isinstance(proxy.ask(a_hello("publisher", publisher, epoch=epoch)), HelloAck)
+    epoch = proxy.state.sessions["publisher", publisher].epoch
+    for topic in topics:
+        put = a_put(1, client=publisher, epoch=epoch, topic=topic)
+        assert isinstance(proxy.ask(put, put_body(1)), PutAck)
+
+
+class TestAUniquePublisher:
+    """Its id ends with its process, so its numbers are not kept for good."""
+
+    def ids(self, count: int) -> list[str]:
+        return [id_of_replica("web", n.to_bytes(8), is_kept=False) for n in range(count)]
+
+    @pytest.mark.parametrize("restarts", [False, True])
+    def test_that_has_ended_leaves_no_limit_used_up(self, restarts: bool) -> None:
+        limits = {"clients_max": 6, "publishers_per_topic_max": 2}
+        proxy = a_forgetful_broker(Memory(idle_sessions_max=4), **limits)
+        put_and_end(proxy, "p", "t")  # one whose state another process continues
+        for client in self.ids(30):
+            put_and_end(proxy, client, "t", "u")
+            tick(proxy)
+            if restarts:
+                proxy = proxy.restarted()
+                proxy.allow(**limits)
+
+        assert len(proxy.state.sessions) <= 6
+        assert len(proxy.state.topics["t"].publishers) <= 6
+        assert proxy.state.unique_numbers.keys() == set(self.ids(30)[-4:])
+        assert "p" in proxy.state.topics["t"].publishers
+        assert proxy.state.topics["t"].end == 31
+
+    def test_that_was_forgotten_stores_nothing_late(self) -> None:
+        proxy = a_forgetful_broker()
+        (client,) = self.ids(1)
+        put_and_end(proxy, client, "t")
+        tick(proxy)
+        assert not proxy.state.sessions
+
+        late = proxy.ask(a_put(1, client=client, topic="t"), put_body(1))
+
+        assert isinstance(late, Fenced)
+        assert proxy.state.topics["t"].end == 1
+
+    def test_is_told_from_a_slot_by_the_end_of_its_id(self) -> None:
+        (unique,) = self.ids(1)
+        slot = id_of_replica(unique, bytes(8), is_kept=True)
+
+        assert (is_unique_id(unique), is_unique_id(slot)) == (True, False)
+        assert (name_of_replica(unique), name_of_replica(slot)) == ("web", unique)
+
+    def test_is_kept_while_it_stages_a_transaction(self) -> None:
+        proxy = a_forgetful_broker()
+        (client,) = self.ids(1)
+        put_and_end(proxy, client, "t")
+        assert isinstance(proxy.ask(a_stage(1, client=client), put_body(1)), StageAck)
+
+        tick(proxy)
+
+        assert ("publisher", client) in proxy.state.sessions
 
 
 class TestAnEpoch:

@@ -201,7 +201,7 @@ def test_what_is_open_when_a_call_is_broken_off_is_void_and_says_so() -> None:
     transaction.put("t", b"never")
     link.proxy, proxy = None, link.proxy  # type: ignore[assignment]
     with pytest.raises(AttributeError):
-        publisher.put("t", b"the error of another")
+        publisher.interest("t")  # the error of another
     link.proxy = proxy
 
     with pytest.raises(UsageError, match="broken off"):

@@ -238,13 +238,32 @@ def test_a_handler_may_call_its_subscriber() -> None:
     assert house.handled == []
 
 
-def test_a_topic_has_one_handler_and_dead_letters_cannot_be_rejected() -> None:
+def test_the_last_handler_of_a_topic_is_called_until_it_is_removed() -> None:
+    house = House()
+    house.put(*"abc")
+    first: list[str] = []
+
+    def replace_itself(message: Message) -> None:
+        first.append(message.value)
+        house.subscriber.on("t", house.handle)
+
+    house.subscriber.on("t", lambda _: None)
+    house.subscriber.on("t", replace_itself)
+    house.subscriber.run(timeout_s=1)
+    assert (first, [value for value, _ in house.handled]) == (["a"], ["b", "c"])
+
+    house.put("d")
+    house.subscriber.on("t", lambda _: house.subscriber.off("t"))
+    house.subscriber.run()  # ends, because no handler is left
+    assert not house.subscriber.off("t")
+    with pytest.raises(UsageError, match="nothing to run"):
+        house.subscriber.run()
+
+
+def test_dead_letters_cannot_be_rejected_and_a_run_needs_a_handler() -> None:
     house = House()
     with pytest.raises(UsageError, match="nothing to run"):
         house.subscriber.run()
-    house.subscriber.on("t", house.handle)
-    with pytest.raises(UsageError, match="has a handler already"):
-        house.subscriber.on("t", house.handle)
     with pytest.raises(UsageError, match="has no dead letters"):
         house.subscriber.on("t.dead", house.handle, on_failure="reject")
 

@@ -157,7 +157,7 @@ class TestAnAnswerWaitsForTheRecordsOfOthers:
         """A client asks above the epoch of an answer; after a crash it would get a lower one."""
         memory = Memory(idle_sessions_max=0)
         proxy = a_broker(settings=BrokerSettings(memory=memory), publishers=(), subscribers=("s",))
-        proxy.take([session_forgotten(proxy.state, "subscriber", "s")])
+        proxy.take(session_forgotten(proxy.state, "subscriber", "s"))
 
         decision = proxy.decide(a_hello("subscriber", "s"))
 

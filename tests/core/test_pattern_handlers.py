@@ -144,12 +144,10 @@ def test_a_pattern_that_its_own_handler_unsubscribes_ends_with_an_error(
     assert house.cursors() == {first: min(last - 1, 3), second: 0}
 
 
-def test_a_pattern_has_one_handler_no_group_and_no_dead_letters_of_dead_letters() -> None:
+def test_a_pattern_has_no_group_and_no_dead_letters_of_dead_letters() -> None:
     house = House()
     house.subscriber.on(HEAT, house.handle)
 
-    with pytest.raises(UsageError, match="has a handler already"):
-        house.subscriber.on(HEAT, house.handle)
     with pytest.raises(UsageError, match="no group"):
         house.subscriber.on(glob("*"), house.handle, group="g")
     with pytest.raises(UsageError):

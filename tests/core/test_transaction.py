@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
 import pytest
 
 from reliable_pubsub.common.core.answers import AnyReply
@@ -25,6 +30,7 @@ from reliable_pubsub.common.core.wire import encode_batch
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.publisher.core import transaction as of_publisher
 from tests.fakes import Disk, Link, MemoryProxy, a_body, a_world
+from tests.interrupting import Interrupted, Interrupter
 
 ONCE = RetryPolicy(retries_max=0)
 
@@ -171,8 +177,101 @@ class TestABlock:
 
     def test_is_not_begun_beside_a_stream(self) -> None:
         publisher = a_publisher(Link(MemoryProxy()))
-        with publisher.stream(), pytest.raises(UsageError, match="open stream"):
-            publisher.transaction()
+        before = publisher.transaction()
+        with publisher.stream():
+            with pytest.raises(UsageError, match="open stream"):
+                publisher.transaction()
+            with pytest.raises(UsageError, match="open stream"):
+                before.__enter__()
+
+    def test_is_stored_once_if_its_block_is_begun_again(self) -> None:
+        link = Link(MemoryProxy())
+        with (transaction := a_publisher(link).transaction()):
+            transaction.put("a", b"1")
+            with pytest.raises(UsageError, match="used before"):
+                transaction.__enter__()
+        with pytest.raises(UsageError, match="used before"):
+            transaction.__enter__()
+
+        assert stored(link.proxy) == {"a": [a_body(b"1")]}
+
+
+OTHER_CALLS: dict[str, Callable[[Publisher], object]] = {
+    "put": lambda publisher: publisher.put("audit", b"x"),
+    "put at QoS 1": lambda publisher: publisher.put("audit", b"x", qos=1),
+    "put at QoS 0": lambda publisher: publisher.put("audit", b"x", qos=0),
+    "put that waits for delivery": lambda one: one.put("audit", b"x", wait="delivered"),
+    "put_many": lambda publisher: publisher.put_many("audit", [b"x"]),
+    "put_batch": lambda publisher: publisher.put_batch("audit", Batch((b"x",)), b"note"),
+    "begin_run": lambda publisher: publisher.begin_run(b"note", ["audit"]),
+    "stream": lambda publisher: publisher.stream(),
+    "transaction": lambda publisher: publisher.transaction(),
+}
+
+
+class TestAnOpenBlock:
+    """Until it ends, its publisher puts nothing else (R38)."""
+
+    @pytest.mark.parametrize("name", OTHER_CALLS)
+    @pytest.mark.parametrize("in_thread", [False, True])
+    def test_refuses_every_other_put_of_its_publisher(self, name: str, in_thread: bool) -> None:
+        link, call = Link(MemoryProxy()), OTHER_CALLS[name]
+        publisher = a_publisher(link)
+        with suppress(KeyError), publisher.transaction() as transaction:
+            transaction.put("orders", b"1")
+            with ThreadPoolExecutor(1) as other, pytest.raises(UsageError, match="open transac"):
+                other.submit(call, publisher).result() if in_thread else call(publisher)
+            raise KeyError
+
+        assert stored(link.proxy) == {}
+        publisher.put("audit", b"2")  # after the block
+        assert stored(link.proxy) == {"audit": [a_body(b"2")]}
+
+    def test_refuses_a_block_that_was_made_before(self) -> None:
+        publisher = a_publisher(Link(MemoryProxy()))
+        first, second = publisher.transaction(), publisher.transaction()
+        with first, pytest.raises(UsageError, match="open transaction"):
+            second.__enter__()
+        with second:
+            pass
+
+    def test_owns_its_publisher_even_after_an_interrupted_call_within(self) -> None:
+        link = Link(MemoryProxy())
+        publisher = a_publisher(link)
+        transaction = publisher.transaction().__enter__()
+        transaction.put("orders", b"1")
+        with pytest.raises(Interrupted), Interrupter([20]):
+            publisher.interest("orders")
+        with pytest.raises(UsageError, match="open transaction"):
+            publisher.put("audit", b"x")
+        with pytest.raises(UsageError, match="this transaction ended when a call"):
+            transaction.__exit__(None, None, None)
+
+        assert stored(link.proxy) == {}
+
+    def test_is_over_if_its_end_is_interrupted_before_the_first_line(self) -> None:
+        link = Link(MemoryProxy())
+        publisher = a_publisher(link)
+        interrupter = Interrupter([1], files=("publisher/core/transaction.py",))
+        with suppress(Interrupted), publisher.transaction() as transaction:
+            transaction.put("orders", b"1")
+            interrupter.__enter__()
+        interrupter.__exit__(None, None, None)
+
+        assert [place.split()[1] for place in interrupter.places] == ["_leave"]
+        publisher.put("audit", b"2")
+        assert stored(link.proxy) == {"audit": [a_body(b"2")]}
+        assert not transaction.is_open
+
+    def test_that_is_dropped_without_an_end_releases_its_publisher(self) -> None:
+        link = Link(MemoryProxy())
+        publisher = a_publisher(link)
+        publisher.transaction().__enter__()
+        gc.collect()
+
+        publisher.put("audit", b"2")
+
+        assert stored(link.proxy) == {"audit": [a_body(b"2")]}
 
 
 class TestALostLink:

@@ -401,6 +401,53 @@ def test_a_wrong_argument_is_refused_before_anything_is_sent(kind: Any) -> None:
     assert len(refused) > 20
 
 
+# Transactions.
+
+
+class TestAnOpenBlock:
+    """Until it ends, its publisher puts nothing else (R38)."""
+
+    def test_refuses_every_other_put_of_its_publisher_in_every_task(self, running: Service) -> None:
+        async def program() -> None:
+            async with publisher(running) as one:
+                late = one.stream()
+                calls: list[Callable[[], Awaitable[object]]] = [
+                    lambda: one.put("audit", b"x"),
+                    lambda: one.put("audit", b"x", qos=0),
+                    lambda: one.put_many("audit", [b"x"]),
+                    lambda: one.stream().__aenter__(),
+                    lambda: one.transaction().__aenter__(),
+                    late.__aenter__,
+                ]
+                with suppress(KeyError):
+                    async with one.transaction() as both:
+                        both.put("orders", b"1")
+                        for call in calls:
+                            with pytest.raises(UsageError, match="open transaction"):
+                                await asyncio.create_task(_awaited(call))
+                        raise KeyError
+                await one.put("audit", b"2")
+
+        asyncio.run(program())
+        assert stored(running, "audit") == [b"2"]
+
+    def test_waits_for_the_puts_that_came_before_it(self, running: Service) -> None:
+        async def program() -> None:
+            async with publisher(running) as one:
+                before = [asyncio.create_task(one.put("t", b"%d" % n)) for n in range(5)]
+                await asyncio.sleep(0)
+                async with one.transaction() as both:
+                    both.put("t", b"5")
+                await asyncio.gather(*before)
+
+        asyncio.run(program())
+        assert stored(running) == [b"%d" % number for number in range(6)]
+
+
+async def _awaited(call: Callable[[], Awaitable[object]]) -> object:
+    return await call()
+
+
 # Streams.
 
 

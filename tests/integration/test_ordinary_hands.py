@@ -186,6 +186,7 @@ if not pid:
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
 stream.flush()
 assert ticket.result().offset == 0
+transaction.__exit__(None, None, None)
 publisher.put("t", b"after")
 assert [m.payload for m in subscriber.get("t")] == [b"after"]
 child_has_them = os.fork()

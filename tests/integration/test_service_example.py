@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import urllib.error
 import urllib.request
 from http.client import HTTPException
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .harness import REPOSITORY, Process, Service, eventually
+from .harness import REPOSITORY, Process, Service, children, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -20,8 +22,8 @@ pytestmark = pytest.mark.slow
 class Web:
     """The service in a process of its own, at a port that stays its own."""
 
-    def __init__(self, service: Service) -> None:
-        self.service = service
+    def __init__(self, service: Service, workers: int = 1) -> None:
+        self.service, self.workers = service, workers
         self.port = service.own_endpoint().rsplit(":", 1)[1]
         self.process = self.start()
 
@@ -39,7 +41,7 @@ class Web:
             [
                 "env", *(f"{name}={value}" for name, value in settings.items()),
                 sys.executable, "-m", "uvicorn", "examples.service:app", "--port", self.port,
-                "--log-level", "warning",
+                "--log-level", "warning", "--workers", str(self.workers),
             ],
         )  # fmt: skip
         eventually(lambda: self.ask("GET", "health")[0] in (200, 503), "answer")
@@ -60,6 +62,11 @@ class Web:
     def put(self, number: str) -> bool:
         """Whether an order was accepted."""
         return self.ask("POST", f"orders/{number}")[0] == 201
+
+
+def command_of(pid: int) -> bytes:
+    """The command line of a process."""
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 @pytest.fixture
@@ -84,8 +91,25 @@ def test_handles_each_accepted_order_once_although_service_and_proxy_are_killed(
     assert accepted[-1] == "11"
     eventually(lambda: set(accepted) <= set(web.ask("GET", "orders")[1] or ()), "orders")
     handled = web.ask("GET", "orders")[1]
-    assert handled == sorted(set(handled), key=int)
+    assert len(handled) == len(set(handled))
     assert web.process.terminate() == -signal.SIGTERM  # uvicorn ends itself by it, when all is done
+
+
+def test_two_workers_accept_and_handle_each_order_once_although_one_is_killed(
+    service: Service,
+) -> None:
+    service.start_proxy()
+    web = Web(service, workers=2)
+    accepted = [str(number) for number in range(10) if web.put(str(number))]
+    workers = [one for one in children(web.process.pid) if b"spawn_main" in command_of(one)]
+    os.kill(workers[0], signal.SIGKILL)
+    accepted += [str(number) for number in range(10, 40) if web.put(str(number))]
+
+    assert len(accepted) >= 38  # those that the killed worker held have no answer
+    eventually(lambda: set(accepted) <= set(web.ask("GET", "orders")[1] or ()), "orders")
+    handled = web.ask("GET", "orders")[1]
+    assert len(handled) == len(set(handled))
+    web.process.terminate()
 
 
 def test_its_health_says_whether_the_proxy_answers(web: Web) -> None:
