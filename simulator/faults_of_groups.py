@@ -19,6 +19,8 @@ from reliable_pubsub.proxy.core.group_state import (
 )
 from reliable_pubsub.proxy.core.groups import take
 from reliable_pubsub.proxy.core.records import GroupChanged, GroupLetter
+from reliable_pubsub.subscriber.client import Subscriber
+from reliable_pubsub.subscriber.core.membership import Membership
 
 from .faulty_parts import before_durable
 from .simulated_store import SimulatedStore
@@ -67,6 +69,29 @@ def short_leases(
     return held(run, *more, now_s=now_s, lease_ms=lease_ms // 3, how=how)
 
 
+def counts_what_it_grants(
+    run: GroupRun, *more: Any, how: RunState = "held", **time: Any
+) -> GroupRun:
+    """A grant is a delivery, whether it came or not."""
+    return held(run, *more, **time)
+
+
+class TrustsGrants(Membership):
+    """Hands messages over that it has not confirmed."""
+
+    def taken(self, *reply: Any) -> None:
+        super().taken(*reply)
+        self.is_unconfirmed = False
+
+
+class MemberThatTrustsGrants(Subscriber):
+    """A member whose death by a message does not count."""
+
+    def __init__(self, client: str, **more: Any) -> None:
+        super().__init__(client, **more)
+        self._engine.groups.new_membership = TrustsGrants
+
+
 FAULTS_OF_GROUPS: Final[Mapping[str, Variant]] = {
     "group: holders not stored": Variant(store=ForgetsHolders),
     "group: leases end with the proxy": Variant(rules={begun: leases_end_with_the_proxy}),
@@ -76,4 +101,6 @@ FAULTS_OF_GROUPS: Final[Mapping[str, Variant]] = {
     "group: given back is gone": Variant(rules={settled: given_back_has_ended}),
     "group: passes what is held": Variant(rules={without_ended: passes_what_is_held}),
     "group: leases too short": Variant(rules={held: short_leases}),
+    "group: unseen grants count": Variant(rules={held: counts_what_it_grants}),
+    "group: handed over unconfirmed": Variant(subscriber=MemberThatTrustsGrants),
 }

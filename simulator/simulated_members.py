@@ -43,7 +43,7 @@ class GroupTermsAsked(Struct, frozen=True):
         """Draw them."""
         return cls(
             draw.choice((0.06, 0.15, 0.3)),
-            draw.choice((None, None, 4, 20)),
+            draw.choice((None, 1, 4, 20)),
             draw.choice((None, None, "key")),
         )
 

@@ -3,8 +3,9 @@
 A member holds a message from the moment in which its program was handed it until it settles it,
 its lease ends by its own clock, or a newer process of its id is granted an epoch. Two such times
 of one message must not overlap. What was acknowledged, and not refused, comes to no member again,
-and is in the output of its member, if that has one. Where the members had everything, each message
-was acknowledged, rejected, or reported as lost.
+and is in the output of its member, if that has one. Each delivery has its own number, and a message
+that no member was handed is no dead letter. Where the members had everything, each message was
+acknowledged, rejected, or reported as lost.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class OfGroup:
     # Acknowledged: offset, by which process, from the request to its answer.
     ends: list[tuple[int, str, int, int]] = field(default_factory=list)
     lost: set[int] = field(default_factory=set)
+    confirmed: set[int] = field(default_factory=set)  # a member may have had them
 
 
 def one_holder(index: RunIndex) -> Finding:
@@ -70,6 +72,7 @@ def one_holder(index: RunIndex) -> Finding:
         for offset, process in of.twice:
             finding.broken(f"{_what(of, offset)} was acknowledged a second time, by {process}")
         _check_who_ends(of, finding)
+        _check_letters(index, of, finding)
         _check_outputs(index, of, finding)
         _check_ends(index, of, finding)
     return finding
@@ -78,6 +81,7 @@ def one_holder(index: RunIndex) -> Finding:
 def _check_holders(of: OfGroup, offset: int, holdings: Sequence[Holding], finding: Finding) -> None:
     ended_ns = of.ended_ns.get(offset, NEVER)
     before: Holding | None = None
+    by_number: dict[int, Holding] = {}
     alive = [one for one in holdings if not one.is_fenced]
     for one in sorted(alive, key=lambda holding: holding.from_ns):
         key = key_of(of.topic, one.seen)
@@ -85,6 +89,13 @@ def _check_holders(of: OfGroup, offset: int, holdings: Sequence[Holding], findin
             finding.broken(
                 f"{_what(of, offset)} came to {one.process} while {before.process} still held it "
                 f"for {(before.until_ns - one.from_ns) / 1e6:.1f} ms",
+                key,
+            )
+        other = by_number.setdefault(one.seen.delivery_count, one)
+        if other is not one:
+            finding.broken(
+                f"{_what(of, offset)} came to {other.process} and again to {one.process}, both "
+                f"times as delivery {one.seen.delivery_count}",
                 key,
             )
         if one.from_ns > ended_ns:
@@ -103,6 +114,18 @@ def _check_who_ends(of: OfGroup, finding: Finding) -> None:
             if one.process != process and is_alive and not one.is_fenced:
                 text = f"{_what(of, offset)} was acknowledged by {process}"
                 finding.broken(f"{text} while {one.process} held it", key_of(of.topic, one.seen))
+
+
+def _check_letters(index: RunIndex, of: OfGroup, finding: Finding) -> None:
+    """A dead letter is of a message that a member had (rule R29)."""
+    place = (of.topic, f"group:{of.group}", of.generation)
+    for line in index.dead_letters:
+        is_of_group = (line.topic, line.subscriber, line.generation) == place
+        if is_of_group and line.offset not in of.holdings and line.offset not in of.confirmed:
+            finding.broken(
+                f"{_what(of, line.offset)} is a dead letter, and no member was handed it",
+                key_of(line.dead_topic, line.letter),
+            )
 
 
 def _check_outputs(index: RunIndex, of: OfGroup, finding: Finding) -> None:
@@ -200,6 +223,8 @@ class _Groups:
         call = (*who, line.call)
         if isinstance(line, Invoke):
             self._calls.setdefault(call, []).append(line)
+            extended = {at for at, how in _each(line) if how == "extend"}
+            self._group(life.process, line.topic).confirmed |= extended
             self._let_go(who, line)
             return
         invokes = self._calls.pop(call, [])

@@ -224,7 +224,6 @@ class Membership:
         self.fetched.clear()
         self.is_unconfirmed = False
 
-
     def has_on_its_way(self, message: Message, how: How) -> bool:
         """Whether this outcome of a message was sent, and the proxy has not answered."""
         asked = self.pending.request.outcomes if self.pending is not None else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from reliable_pubsub.common.core.journal import (
@@ -32,6 +33,7 @@ class History:
         self.lines: list[AnyLine] = []
         self.now_ns = 0
         self.calls = 0
+        self.deliveries: Counter[int] = Counter()  # by offset
         self.outputs: dict[str, list[OutputLine]] = {}
         for name in ("w1", "w2"):
             self.line(Begin, name, role="subscriber", wall_ns=0)
@@ -50,8 +52,14 @@ class History:
         facts: dict[str, Any] = {"op": op, "call": self.calls, "topic": "t", "group": "g"}
         self.line(Invoke, name, epoch=1, outcomes=outcomes, **facts)
 
-    def take(self, name: str, *offsets: int, lease_ms: int = 100, **facts: Any) -> None:
-        seen = tuple(Seen(at, "p", at + 1, 7) for at in offsets)
+    def take(
+        self, name: str, *offsets: int, lease_ms: int = 100, delivery: int = 0, **facts: Any
+    ) -> None:
+        self.deliveries.update(offsets)
+        seen = tuple(
+            Seen(at, "p", at + 1, 7, delivery_count=delivery or self.deliveries[at])
+            for at in offsets
+        )
         self.answered(name, "take", messages=seen, lease_ms=lease_ms, **facts)
 
     def ack(self, name: str, *offsets: int, **facts: Any) -> None:
@@ -102,6 +110,39 @@ def test_two_holders_one_after_the_other_are_sound() -> None:
     history.take("w2", 2)
 
     assert history.broken == []
+
+
+def test_two_deliveries_with_one_number_are_found() -> None:
+    history = History()
+    for name in ("w1", "w2", "w1"):
+        history.take(name, 0, lease_ms=1, delivery=1)
+
+    assert [text.partition(", both")[0] for text in history.broken] == [
+        "offset 0 of 't' in group 'g' came to w1 and again to w2",
+        "offset 0 of 't' in group 'g' came to w1 and again to w1",
+    ]
+
+
+def test_a_dead_letter_that_no_member_was_handed_is_found() -> None:
+    history = History()
+    history.take("w1", 0)
+    history.asked("w2", "take", (1, 1, 1, "extend"))  # it dies in this call, perhaps of the message
+    for offset in (0, 1, 2):
+        history.line(
+            DeadLetteredLine,
+            "proxy",
+            topic="t",
+            subscriber="group:g",
+            generation=1,
+            offset=offset,
+            dead_topic="t.dead",
+            letter=Seen(offset, "w1", 1, 7),
+            epoch=0,
+        )
+
+    assert history.broken == [
+        "offset 2 of 't' in group 'g' is a dead letter, and no member was handed it"
+    ]
 
 
 def test_a_lease_that_is_extended_is_longer() -> None:
