@@ -11,6 +11,7 @@ from typing import Final
 
 import zmq
 
+from reliable_pubsub.common.core.attention import Attention
 from reliable_pubsub.common.core.message_base import Promise
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.notify import ServiceManager
@@ -70,6 +71,7 @@ class Server:
         self._full_at_s: float | None = None  # when a write last found the disk full
         self._recorder = recorder or Recorder()
         self._boot = secrets.token_hex(8)
+        self._attention = Attention()
         self._wake_up = WakeUp()
         self._store = opened_store(settings, report_loss, stand_by)
         try:
@@ -129,6 +131,7 @@ class Server:
             reader=self._reader,
             durability=self._store.promise,
             settings=self._settings.broker,
+            attention=self._attention,
         )
         engine = Engine(
             stored,
@@ -345,7 +348,7 @@ class Server:
             self.engine.govern(authentication.authority)
             push.cut(changed)
         authentication.end_excess(now_s)
-        push.expire(self.engine.attention.at(now_s))
+        push.expire(self._attention.at(now_s))
         self.engine.tick(now_s=now_s, now_ns=now_ns)
         self._carry_out()
         if self._stopped:  # answers that waited may have been replaced by BUSY

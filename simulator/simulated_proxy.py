@@ -219,6 +219,7 @@ class SimulatedProxy:
         self._turn_is_open = False
         self._offers_wanted = frozenset()
         pushes = Pushes(boot=self._boot, endpoint="inproc://push", lease_s=LEASE_S)
+        self._attention = self.attention_class(TICK_S, RETURN_S_MAX)
         stored = self.store.state() if self.serving is None else self.serving.read()
         self.engine = self._new_engine(pushes, stored)
         self._fan_out = SimulatedFanOut(pushes, self.pushes.send, key=self._keys["subscriber"])
@@ -334,6 +335,7 @@ class SimulatedProxy:
                 memory=FORGETFUL if self._faults.forget else Memory(),
             ),
             authority=AUTHORITY if self._faults.keys else Authority({}),
+            attention=self._attention,
         )
         engine: Engine = engine_class(
             stored,
@@ -341,7 +343,6 @@ class SimulatedProxy:
             timing=EngineTiming(lazy_s=TICK_S, disk_patience_s=DISK_PATIENCE_S),
             pushes=pushes,
             ingress_endpoint="sim://ingress",
-            attention=self.attention_class(TICK_S, RETURN_S_MAX),
         )
         return engine
 
@@ -456,7 +457,7 @@ class SimulatedProxy:
         assert self.engine is not None
         assert self._fan_out is not None
         now_s = self.world.now_s
-        self._fan_out.expire(self.engine.attention.at(now_s))
+        self._fan_out.expire(self._attention.at(now_s))
         self.engine.tick(now_s=now_s, now_ns=self.world.wall_ns())
         self._carry_out()
         self._debts.judge(now_s)

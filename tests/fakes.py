@@ -354,7 +354,9 @@ def a_setup(
     settings: BrokerSettings = BrokerSettings(),  # noqa: B008  (frozen)
 ) -> Setup:
     """The settings of a start of a proxy, besides its stored state."""
-    return Setup(boot=boot, reader=reader or MemoryLog(), settings=settings)
+    # Its clock jumps where nothing happens, and that is no pause of it.
+    attention = Attention(tick_s=inf)
+    return Setup(boot=boot, reader=reader or MemoryLog(), settings=settings, attention=attention)
 
 
 def decide(state: State, request: AnyRequest, body: bytes, *, now_ns: int) -> Decision:
@@ -387,8 +389,7 @@ class MemoryProxy:
         self.settings = settings
         self.log = log or MemoryLog()
         setup = a_setup(self.log, boot=boot, settings=settings)
-        # Its clock jumps where nothing happens, and that is no pause of it.
-        self.engine = Engine(stored, setup, attention=attention or Attention(tick_s=inf))
+        self.engine = Engine(stored, replace(setup, attention=attention or setup.attention))
         self.now_ns = NOW_NS
         self.now_s = 0.0  # monotonic clock, as of the last tick
         self.uncommitted: list[Record] = []

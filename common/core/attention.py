@@ -1,8 +1,8 @@
 """Attention: the time by which a process judges the silence of its peers (rule R30). Pure.
 
-A process that was stopped, or whose turn came late, has heard nobody, and nobody could reach it. So
-its own pause is no silence of its peers: the time that leases are measured by stands still during
-the pause, and afterwards for as long as a client may take to ask again.
+A process that was stopped, or whose turn came late, could not be reached meanwhile. So its own
+pause is no silence of its peers: the time that leases are measured by stands still during the
+pause, and afterwards for as long as a client may take to ask again.
 """
 
 from __future__ import annotations

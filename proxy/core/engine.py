@@ -40,7 +40,6 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.core.actions import AdminRequest
 from reliable_pubsub.common.core.answers import MessageBatches, Refusal
-from reliable_pubsub.common.core.attention import Attention
 from reliable_pubsub.common.core.batch import ENTRY_BYTES
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.group_messages import Take, Taken
@@ -108,7 +107,6 @@ class Engine:
         ingress_endpoint: str = "",
         describe: Callable[[StatusReport, Engine], StatusReport] = lambda report, _: report,
         connections: Callable[[], dict[str, int]] = dict,
-        attention: Attention | None = None,
     ) -> None:
         """Create an engine from the stored state.
 
@@ -117,14 +115,12 @@ class Engine:
             ingress_endpoint: sent to publishers at QoS 0.
             describe: adds to a STATUS what only the shell knows.
             connections: how many each key has that has a bound, by name.
-            attention: the time by which silence is judged.
         """
         self._setup = setup
         self._timing = timing
         self.ingress_endpoint = ingress_endpoint
         self.describe = describe
         self._connections = connections
-        self.attention = attention or Attention()
         self.pushes = pushes or Pushes(boot=setup.boot)
         self.state = self._new_state(stored)
         self.wanted = Wanted(self.pushes)
@@ -253,10 +249,9 @@ class Engine:
             self._answer(reply_to, too_many(self.state, request, excess))
         elif not self._is_denied(request, reply_to, key):
             may_all = self.state.authority.gets_everything(key)
-            heard_s = self.attention.at(now_s)
-            self._answer(
-                reply_to, self.pushes.answer(request, heard_s, key=key, may_get_all=may_all)
-            )
+            heard_s = self._setup.attention.at(now_s)
+            reply = self.pushes.answer(request, heard_s, key=key, may_get_all=may_all)
+            self._answer(reply_to, reply)
 
     def _is_denied(
         self, request: AnyRequest | InterestRequest | Node, reply_to: Any, key: str
@@ -277,7 +272,7 @@ class Engine:
         Returns:
             The decision; a GET that waits is decided again.
         """
-        heard(self.state, request, self.attention.at(now_s))
+        heard(self.state, request, self._setup.attention.at(now_s))
         if self.waiting.of:
             self.waiting.heard(request, reply_to)
         decision = self._decide(request, body, now_ns)
@@ -446,12 +441,12 @@ class Engine:
             self.waiting.end(now_s)
         if self.held and now_s - self.held[0].since_s > self._timing.disk_patience_s:
             self._put_off()
-        self.state.leases.now_s = silence_s = self.attention.at(now_s)
+        self.state.leases.now_s = self._setup.attention.at(now_s)
         due = self._due(now_s, now_ns)
         if due:
             self._apply(due)
         if self.state.groups_due:
-            for topic in topics_due(self.state, silence_s):
+            for topic in topics_due(self.state):
                 self.waiting.has_come(topic)
         if not self._applied:
             self._flush_at_s = math.inf
@@ -479,7 +474,7 @@ class Engine:
         if self.pushes.is_used:
             self.outputs.extend(self.pushes.turn())
         if self.waiting.due:
-            self.state.leases.now_s = self.attention.at(now_s)
+            self.state.leases.now_s = self._setup.attention.at(now_s)
             for get in self.waiting.turn():
                 self._end_wait(get, now_s, now_ns)
 

@@ -353,8 +353,9 @@ def watch(state: State, log: TopicLog, name: str, now_s: float) -> None:
         state.groups_due.add((log.topic_id, name), due_s)
 
 
-def topics_due(state: State, now_s: float) -> list[str]:
+def topics_due(state: State) -> list[str]:
     """The topics in which messages of a group have become free by time."""
+    now_s = state.leases.now_s
 
     def number(key: tuple[int, str]) -> float | None:
         group = state.topic_by_id[key[0]].groups.get(key[1])

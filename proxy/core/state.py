@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
+from reliable_pubsub.common.core.attention import Attention
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.limits import (
     ENDED_CLEAN_MAX,
@@ -76,6 +77,7 @@ class Setup(Struct, frozen=True, kw_only=True):
     settings: BrokerSettings = BrokerSettings()
     rings: Rings = field(default_factory=Rings)  # QoS 0 messages, never durable
     authority: Authority = Authority({})  # what each key may do
+    attention: Attention = field(default_factory=Attention)  # the time by which silence is judged
 
 
 class State:

@@ -155,7 +155,7 @@ def test_a_pause_of_the_proxy_ends_no_clean_session(service: Service, kind: str)
 
 
 class TestAMemberThatLeavesThroughAnException:
-    """The lease is long: what it does not give back comes to nobody in time."""
+    """The lease is long: other members do not get in time what it does not give back."""
 
     def test_gives_its_messages_back_immediately(self, service: Service) -> None:
         service.start_proxy()
