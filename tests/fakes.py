@@ -516,9 +516,10 @@ def a_broker(
     subscribers: Sequence[str] = ("s",),
     settings: BrokerSettings = BrokerSettings(),  # noqa: B008  (frozen)
     log: MemoryLog | None = None,
+    attention: Attention | None = None,
 ) -> MemoryProxy:
     """A proxy that has said hello to its clients, epoch 1 each."""
-    proxy = MemoryProxy(stored, settings=settings, log=log)
+    proxy = MemoryProxy(stored, settings=settings, log=log, attention=attention)
     for client in publishers:
         proxy.ask(a_hello("publisher", client))
     for client in subscribers:

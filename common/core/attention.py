@@ -47,7 +47,7 @@ class Attention:
             self._time_s += self._owed_s
             self._owed_s = self._tick_s
             self._returned_s = now_s + min(gap_s, self._return_s_max)
-        elif now_s > self._returned_s:
-            self._time_s += min(gap_s, now_s - self._returned_s)
+        elif gap_s > 0:
+            self._time_s += min(gap_s, max(now_s - self._returned_s, 0.0))
         self._looked_s = max(now_s, self._looked_s)
         return self._time_s

@@ -99,7 +99,7 @@ class Taken(Reply, frozen=True, kw_only=True, tag="TAKEN"):
     letters: tuple[int, ...] = ()  # offsets of the dead letters of what was rejected
     lost: tuple[Stretch, ...] = ()  # removed before they were delivered
     lease_ms: int = 0  # how long they are held, counted from the sending of the request
-    unconfirmed: bool = False  # they count as delivered once the member has extended them
+    unconfirmed: bool | UnsetType = UNSET  # no deliveries until the member has extended them
 
 
 class Settled(Reply, frozen=True, kw_only=True, tag="SETTLED"):

@@ -206,7 +206,7 @@ def take(state: State, request: Take, _body: bytes, now_ns: int) -> Decision:
         letters=tuple(answer.letters),
         lost=change.tell_lost(),
         lease_ms=change.lease_ms,
-        unconfirmed=change.is_unconfirmed,
+        unconfirmed=change.is_unconfirmed or UNSET,
     )
     records = change.records()
     if records:

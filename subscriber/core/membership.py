@@ -273,7 +273,7 @@ class Membership:
             self.cursor, self.witness_ns = found[-1].offset + 1, found[-1].timestamp_ns
         until_s = pending.sent_s + reply.lease_ms / 1000
         self.until_s = min(until_s, self.until_s) if self.fetched else until_s
-        self.is_unconfirmed |= reply.unconfirmed
+        self.is_unconfirmed |= reply.unconfirmed is True
         self.fetched.extend(found)
         self.received = pending.request.request
         self.pace.found(len(found), now_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
 from reliable_pubsub.common.core.actions import Truncate
 from reliable_pubsub.common.core.answers import (
@@ -525,7 +526,7 @@ class TestDeadLetters:
 
     def test_not_by_a_lease_that_ended_before_its_member_confirmed_the_message(self) -> None:
         group = a_group(1, max_deliveries=1)
-        assert group.take("w1").unconfirmed
+        assert group.take("w1").unconfirmed is True
         group.proxy.tick(now_s=1.0 + LEASE_S)
 
         assert group.given("w2") == [(0, 1)]
@@ -545,7 +546,7 @@ class TestDeadLetters:
     def test_only_where_deliveries_are_bounded_a_message_has_to_be_confirmed(self) -> None:
         group = a_group(1)
 
-        assert not group.take("w1").unconfirmed
+        assert group.take("w1").unconfirmed is UNSET
 
     def test_where_there_is_no_room_for_it_the_message_comes_again(self) -> None:
         group = a_group(1, max_deliveries=1)
