@@ -21,7 +21,7 @@ from reliable_pubsub.common.core.answers import (
 from reliable_pubsub.common.core.answers import Limit as LimitAnswer
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.errors import ConfigurationError
-from reliable_pubsub.common.core.group_messages import Take
+from reliable_pubsub.common.core.group_messages import Outcome, Settle, Take
 from reliable_pubsub.common.core.limits import STAGED_BATCH_BYTES
 from reliable_pubsub.common.core.message_base import GroupTerms, Reply
 from reliable_pubsub.common.core.requests import Dead
@@ -343,6 +343,9 @@ class TestStoredBytes:
             proxy.ask_as("b", joins)
         takes: dict[str, Any] = {"epoch": 1, "request": 9, "topic": "t", "group": "g"}
         proxy.ask_as("b", Take(client="w1", generation=1, **takes))
+        came = (Outcome(0, 1, 1, "extend"),)
+        confirms = takes | {"request": 10}
+        proxy.ask_as("b", Settle(client="w1", generation=1, outcomes=came, **confirms))
         waits = Take(client="w2", generation=1, wait_ms=30_000, **takes)
         assert proxy.ask_as("b", waits) is None
         idle = a_get(0, client="idle")
