@@ -247,7 +247,7 @@ def change_group(state: State, record: GroupChanged) -> None:
     if record.ends or known.expired:
         known.expired = False
         state.index_subscription(log, name)
-    due_s = next_due_s(record.runs, state.leases.now_s)
+    due_s = next_due_s(record.runs, state.groups_seen_s)  # also of what is free from now on
     if due_s is not None:
         state.groups_due.add((record.topic_id, record.group), due_s)
 

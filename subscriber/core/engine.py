@@ -298,7 +298,7 @@ class SubscriberEngine:
             raise
 
     def fail(self) -> Conversation[None]:
-        """Give the messages of groups back at once, as the program ends by an exception."""
+        """Give the messages of groups back immediately: the program ends by an exception."""
         yield from self.groups.leave_all(fails=True)
 
     def leave(self, *, tells_ahead: bool) -> Conversation[None]:

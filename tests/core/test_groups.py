@@ -459,6 +459,27 @@ class TestATakeThatWaits:
         assert isinstance(reply, Taken)
         assert reply.grants == ()
 
+    @pytest.mark.parametrize("how", ["nack", "return", "leave"])
+    def test_is_answered_at_the_next_tick_when_another_gives_back(self, how: str) -> None:
+        group = a_group(1)
+        group.take("w1")
+        waits = group.proxy.send(group.a_take("w2", wait_ms=30_000))
+        group.proxy.tick(now_s=1.5)
+        head = group.head("w1")
+        if how == "leave":
+            group.proxy.now_s = 1.6
+            group.proxy.ask(Unsub(**head, topic="t", control=head["request"], group="workers"))
+        else:
+            group.proxy.now_s = 1.6
+            group.settle("w1", Outcome(0, 1, 1, how))  # type: ignore[arg-type]
+
+        group.proxy.tick(now_s=1.7)
+        group.proxy.commit()
+
+        reply = group.proxy.answer_to(waits)
+        assert isinstance(reply, Taken)
+        assert given(reply) == [(0, 1 if how == "return" else 2)]
+
     def test_is_answered_when_the_lease_of_another_ends(self) -> None:
         group = a_group(1)
         group.take("w1")
