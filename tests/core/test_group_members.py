@@ -471,7 +471,7 @@ class TestADeliveryCountsWhenTheProgramHasTheMessage:
         house.put(*[b"%d" % n for n in range(50)])
         for message in one.messages("jobs", timeout_s=0):
             if message.offset == 2:  # in a run by now
-                one._gate.steps.drop()  # type: ignore[union-attr]
+                one._gate.steps.drop()
                 one._gate.steps = None
                 one._begin_again()
                 break

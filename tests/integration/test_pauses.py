@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -142,7 +143,7 @@ def test_a_pause_of_the_proxy_ends_no_clean_session(service: Service, kind: str)
         ThreadPoolExecutor(1) as another,
     ):
         publisher.put("t", b"before")
-        what = {"match": topic} if kind == "pattern" else {"topic": topic}
+        what: dict[str, Any] = {"match": topic} if kind == "pattern" else {"topic": topic}
         subscriber.subscribe(**what, session="clean", lease_s=0.5)
         waiting = another.submit(subscriber.get, topic, timeout_s=PATIENCE_S)
 
