@@ -200,7 +200,8 @@ class _Groups:
         self._in_hand: dict[tuple[str, int], list[tuple[GroupKey, Holding]]] = {}  # of a process
         # By process and topic: the group that it has joined, and its generation.
         self._joined: dict[tuple[str, str], tuple[str, int]] = {}
-        self._calls: dict[tuple[str, int, int], list[Invoke]] = {}  # without an answer
+        # Without an answer, each with the group that it was sent to: a call may join another one.
+        self._calls: dict[tuple[str, int, int], list[tuple[OfGroup, Invoke]]] = {}
         for life, line in index.of_groups:
             self._take(life, line)
         for invokes in self._calls.values():
@@ -222,9 +223,9 @@ class _Groups:
             return
         call = (*who, line.call)
         if isinstance(line, Invoke):
-            self._calls.setdefault(call, []).append(line)
-            extended = {at for at, how in _each(line) if how == "extend"}
-            self._group(life.process, line.topic).confirmed |= extended
+            of = self._group(life.process, line.topic)
+            self._calls.setdefault(call, []).append((of, line))
+            of.confirmed |= {at for at, how in _each(line) if how == "extend"}
             self._let_go(who, line)
             return
         invokes = self._calls.pop(call, [])
@@ -254,31 +255,30 @@ class _Groups:
         for _, one in self._in_hand.pop(who, []):
             one.until_ns = min(one.until_ns, at_ns)
 
-    def _in_doubt(self, invokes: Sequence[Invoke]) -> None:
-        for invoke in invokes:
-            of = self._group(invoke.process, invoke.topic)
+    def _in_doubt(self, invokes: Sequence[tuple[OfGroup, Invoke]]) -> None:
+        for of, invoke in invokes:
             of.may_have_ended |= {at for at, how in _each(invoke) if how in ("ack", "reject")}
 
-    def _answered(self, life: Life, line: Ok, invokes: Sequence[Invoke]) -> None:
+    def _answered(self, life: Life, line: Ok, invokes: Sequence[tuple[OfGroup, Invoke]]) -> None:
         if line.op == "join":
             self._joined[life.process, line.topic] = (line.group, line.generation)
         of = self._group(life.process, line.topic)
         if line.op == "join" and line.cursor is not None:
-            of.began_ns = min(of.began_ns, invokes[0].at_ns if invokes else line.at_ns)
+            of.began_ns = min(of.began_ns, invokes[0][1].at_ns if invokes else line.at_ns)
             of.start = line.cursor if of.start is None else min(of.start, line.cursor)
         place = self._place(life.process, line.topic)
         refused = {first + n for first, count in line.refused for n in range(count)}
         in_doubt = {first + n for first, count in line.in_doubt for n in range(count)}
         of.may_have_ended |= in_doubt
-        for invoke in invokes:
+        for asked, invoke in invokes:
             for at, how in _each(invoke):
                 if at in refused or at in in_doubt:
                     continue
                 if how == "ack":
-                    if at in of.ended_ns:
-                        of.twice.append((at, line.process))
-                    of.ended_ns.setdefault(at, line.at_ns)
-                    of.ends.append((at, line.process, invoke.at_ns, line.at_ns))
+                    if at in asked.ended_ns:
+                        asked.twice.append((at, line.process))
+                    asked.ended_ns.setdefault(at, line.at_ns)
+                    asked.ends.append((at, line.process, invoke.at_ns, line.at_ns))
                 elif how == "extend":
                     self._extend(life, place, at, invoke, line)
         who = (life.process, life.pid)
