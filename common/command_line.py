@@ -25,6 +25,7 @@ from .core.errors import PubSubError, StorageFailedError
 from .core.key_tables import help_text, key_rows
 from .core.keys import ClientKeys, SecureEndpoint, ServerKeys
 from .core.names import client_id
+from .core.requester import in_words
 from .core.resolving import Resolved, typed_settings, unknown_variables
 from .core.retry import Silence
 from .core.settings import BY_NAME, Settings
@@ -206,8 +207,8 @@ def report_silence() -> Silence:
         nonlocal reported
         if attempt and not reported:
             complain(
-                f"waiting: no answer from {endpoint} (attempt {attempt} of {attempts}); is the "
-                "proxy running? `reliable-pubsub proxy` starts it"
+                f"waiting: no answer from {endpoint} (attempt {in_words(attempt, attempts)}); is "
+                "the proxy running? `reliable-pubsub proxy` starts it"
             )
         elif not attempt and reported:
             complain(f"going on: {endpoint} answers again")

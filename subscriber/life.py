@@ -1,11 +1,20 @@
-"""The life of a blocking subscriber: how it connects, and how it ends."""
+"""The life of a blocking subscriber: how it connects, how it ends, and what can be looked at."""
 
 from __future__ import annotations
 
-from reliable_pubsub.common.gate import closing, gated
-from reliable_pubsub.common.opened import BlockingClient, Opened
+import logging
+
+from reliable_pubsub.common.core.arguments import Seconds, TimeoutS
+from reliable_pubsub.common.core.errors import InDoubtError
+from reliable_pubsub.common.core.pattern import Topics
+from reliable_pubsub.common.gate import closing, gated, gated_after_close
+from reliable_pubsub.common.opened import CLOSE_S, BlockingClient, Opened
 
 from .core.engine import SubscriberEngine
+from .core.pull_timer import PushCounts
+from .core.qos0_queue import UnstoredCounts
+
+UNSENT = "leaves, and messages that were processed may be redelivered"
 
 
 class SubscriberLife(BlockingClient[SubscriberEngine]):
@@ -17,30 +26,37 @@ class SubscriberLife(BlockingClient[SubscriberEngine]):
         super().__init__(client, opened, threads=False)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if kind is None:
-            self.close()
-        else:
+        if kind is not None:
             self._close(error)
+            return
+        try:
+            self.close()
+        except InDoubtError as unsent:
+            self._engine.session.tell(logging.WARNING, f"{UNSENT}: {unsent}")
 
     @gated
-    def connect(self) -> None:
+    def connect(self, *, timeout_s: TimeoutS = None) -> None:
         """Get an epoch now; the other calls do it when they need one."""
         self._run(self._engine.session.connecting())
 
     @closing
-    def close(self) -> None:
+    def close(self, *, timeout_s: Seconds = CLOSE_S) -> None:
         """Acknowledge the messages in hand, send the cursors, and close socket and state.
 
         With state on disk an unreachable proxy is not an error: the position is kept, and the next
-        process sends it.
+        process sends it. Without, the messages since the last cursor that the proxy has are
+        redelivered, and those of a group when its lease ends. Leaving the block only warns of that.
+
+        Args:
+            timeout_s: that the proxy has for its answers.
 
         Raises:
-            InDoubtError: without `state_dir`; the proxy may deliver messages again.
+            InDoubtError: without `state_dir`; the proxy may deliver messages again. It is closed.
         """
         if self._gate.closed:
             self._free(None)
             return
-        with self._opened.last_call(self._free):
+        with self._opened.last_call(self._free, timeout_s):
             self._gate.begin_again()
             # Messages that were prefetched but not delivered must not come again marked.
             self._run(self._engine.leave(tells_ahead=not self._opened.remembers))
@@ -48,3 +64,24 @@ class SubscriberLife(BlockingClient[SubscriberEngine]):
     def abandon(self) -> None:
         """Close socket and state without acknowledging the messages in hand: redelivered later."""
         self._close(None)
+
+    @gated_after_close
+    def is_pushed(self, topic: Topics) -> bool:
+        """Whether push is on for a topic, also while it does not work and the topic is polled."""
+        return topic in self._engine.pushing
+
+    @gated_after_close
+    def push_counts(self, topic: Topics) -> PushCounts:
+        """Counts of the pushes of a topic for which push is on, in this process."""
+        return self._engine.pushing.counts(topic)
+
+    @gated_after_close
+    def unstored_counts(self, topic: str) -> UnstoredCounts:
+        """Counts of the QoS 0 messages of a topic, in this process."""
+        return self.inbox.of(topic).qos0.counts
+
+    @property
+    @gated_after_close
+    def note(self) -> bytes | None:
+        """The last note that was stored, by `record` or `write_note`."""
+        return self.inbox.note

@@ -113,7 +113,7 @@ def test_without_an_answer_each_attempt_is_an_exchange_and_each_pause_a_value() 
     with pytest.raises(ProxyUnreachableError) as error:
         effects.extend(map(type, house.engine.put(a_put())))  # each has the result None: silence
 
-    assert effects == [Save, Exchange, Sleep, Exchange, Reopen]
+    assert effects == [Save, Exchange, Reopen, Sleep, Exchange, Reopen, Reopen]
     assert isinstance(error.value, InDoubtError)
     assert error.value.kept
 
