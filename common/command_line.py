@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import importlib
 import io
+import logging
 import os
 import shutil
 import sys
@@ -31,7 +32,7 @@ from .core.retry import Silence
 from .core.settings import BY_NAME, Settings
 from .core.wording import did_you_mean
 from .key_files import client_keys
-from .log_lines import log_line, use_log_format, writes_json
+from .log_lines import LOGGER, log_line, use_log_format, writes_json
 from .surroundings import resolve_here
 
 EXIT_CODES = (
@@ -44,6 +45,9 @@ CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 
 
 _SENTENCE_CHARS_MAX: Final = 1000  # so that no sentence of a group's help is cut
 _PATH: Final = click.Path()  # a text that the shell completes; its setting says what it may be
+
+# Commands tell people themselves (`complain`); the library's log is for `--log-format json`.
+logging.getLogger(LOGGER).addHandler(logging.NullHandler())
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -373,7 +377,7 @@ def asking_options(role: str) -> Callable[[F], F]:
             is_flag=True,
             help="Accept an endpoint that is not on this machine; traffic is not encrypted.",
         ),
-        click.option("-q", "--quiet", is_flag=True, help="No progress bar."),
+        click.option("-q", "--quiet", is_flag=True, help="No progress: neither a bar nor lines."),
     )
 
 

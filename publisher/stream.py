@@ -259,6 +259,8 @@ class StreamSender:
         Raises:
             PubSubError: as `flush`; the publisher is released nevertheless.
         """
+        if self._closing and error is not None:  # its block ends with what `close` has raised
+            return
         stops = isinstance(error, KeyboardInterrupt)
         try:
             self.flush(STOP_S if stops else timeout_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from reliable_pubsub.common.core.arguments import Seconds, TimeoutS
+from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import InDoubtError
 from reliable_pubsub.common.core.pattern import Topics
 from reliable_pubsub.common.gate import closing, gated, gated_after_close
@@ -60,6 +61,12 @@ class SubscriberLife(BlockingClient[SubscriberEngine]):
             self._gate.begin_again()
             # Messages that were prefetched but not delivered must not come again marked.
             self._run(self._engine.leave(tells_ahead=not self._opened.remembers))
+
+    @gated
+    def _get_by_retries(self, topic: Topics, max_messages: int, wait_s: float) -> list[Message]:
+        """As `get`, but `retry` says how often the proxy is asked, however long it waits."""
+        delivers, state = self._engine.of(topic)
+        return self._run(delivers.get(state, max_messages, wait_s))
 
     def abandon(self) -> None:
         """Close socket and state without acknowledging the messages in hand: redelivered later."""

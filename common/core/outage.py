@@ -48,10 +48,10 @@ class Outage:
             advice = ". Is the proxy running? `reliable-pubsub proxy` starts it"
         else:
             what = f"{self._endpoint} answers {verb} with {later.code} ({later.text})"
-        for_s = "until it is stopped" if left_s == inf else f"for up to {left_s:.0f} s more"
-        self._tell(
-            f"{what} for {self._lasts_s:.0f} s; the call keeps asking {for_s}{advice}", is_shown
-        )
+        then = "keeps asking until it is stopped"
+        if left_s < inf:
+            then = f"keeps asking for up to {left_s:.0f} s more" if left_s > 0 else "gives up"
+        self._tell(f"{what} for {self._lasts_s:.0f} s; the call {then}{advice}", is_shown)
 
     def ends(self, *, is_shown: bool) -> None:
         """Report the end, if the beginning was reported."""

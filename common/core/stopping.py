@@ -89,7 +89,7 @@ def until_stopped(
                 if isinstance(effect, Exchange):
                     effect = Await(left_s)
                 elif isinstance(effect, Listen):
-                    break  # whoever listens looks what has arrived, and listens again
+                    break  # a wait that ends early is followed by a look at what has arrived
         except PubSubError as error:
             step, value = conversation.throw, error
 
