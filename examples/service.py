@@ -20,9 +20,10 @@ from pathlib import Path
 
 from fastapi import FastAPI, HTTPException, Request, Response
 
-from reliable_pubsub import Earliest, InDoubtError, PubSubError, aio
+from reliable_pubsub import Earliest, InDoubtError, PubSubError, RetryPolicy, aio
 
 TOPIC = "orders"
+FOREVER = RetryPolicy(retries_max="forever")
 
 
 class Orders:
@@ -45,14 +46,10 @@ class Orders:
 
 
 async def handle_orders(subscriber: aio.Subscriber, orders: Orders) -> None:
-    """Handle each order once; while the proxy is away, keep trying."""
-    while True:
-        try:
-            await subscriber.subscribe(TOPIC, start=Earliest)
-            async for message in subscriber.messages(TOPIC):
-                orders.handle(message.message_id, message.payload.decode())
-        except InDoubtError:
-            await asyncio.sleep(0.1)
+    """Handle each order once, until the service stops; wait while the proxy is unreachable."""
+    await subscriber.subscribe(TOPIC, start=Earliest)
+    async for message in subscriber.messages(TOPIC):
+        orders.handle(message.message_id, message.payload.decode())
 
 
 @asynccontextmanager
@@ -63,14 +60,14 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     state_dir = directory / "state"
     async with (
         aio.Publisher("service", state_dir=state_dir) as publisher,
-        aio.Subscriber("service", state_dir=state_dir) as subscriber,
+        aio.Subscriber("service", state_dir=state_dir, retry=FOREVER) as subscriber,
     ):
         app.state.publisher = publisher
         app.state.orders = Orders(directory / "orders.sqlite")
         app.state.handling = asyncio.create_task(handle_orders(subscriber, app.state.orders))
         yield
-        app.state.handling.cancel()
-        with suppress(asyncio.CancelledError):
+        subscriber.stop()
+        with suppress(InDoubtError):  # stopped before it could subscribe
             await app.state.handling
 
 
@@ -81,7 +78,7 @@ app = FastAPI(lifespan=lifespan)
 async def put_order(number: str, request: Request) -> dict[str, str]:
     """Answer when the order is stored."""
     try:
-        receipt = await request.app.state.publisher.put(TOPIC, number.encode())
+        receipt = await request.app.state.publisher.put(TOPIC, number.encode(), timeout_s=5)
     except PubSubError as error:
         raise HTTPException(503, str(error)) from error
     return {"message": receipt.message_id}
@@ -98,10 +95,9 @@ async def orders(request: Request) -> list[str]:
 async def health(request: Request, response: Response) -> dict[str, bool]:
     """Whether the proxy answers, and the orders are being handled."""
     try:
-        async with asyncio.timeout(1):
-            await request.app.state.publisher.interest(TOPIC)
+        await request.app.state.publisher.interest(TOPIC, timeout_s=1)
         proxy = True
-    except (PubSubError, TimeoutError):
+    except PubSubError:
         proxy = False
     handling = not request.app.state.handling.done()
     response.status_code = 200 if proxy and handling else 503
