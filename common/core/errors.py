@@ -190,7 +190,7 @@ class StoppedError(InDoubtError):
 
     def __init__(self) -> None:
         super().__init__(
-            "stopped before the proxy has answered; what was sent is in doubt, and the next call, "
+            "broken off before the proxy has answered; what was sent is in doubt, and the next call, "
             "or the next process with this state, settles it"
         )
 
