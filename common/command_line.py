@@ -371,7 +371,9 @@ def asking_options(role: str) -> Callable[[F], F]:
     return _all_of(
         click.option("--endpoint", help=f"The proxy's {role} endpoint."),
         click.option("--ack-timeout", help="Seconds to wait for an answer before asking again."),
-        click.option("--send-retries", help="How often to ask again; then the exit code is 3."),
+        click.option(
+            "--send-retries", help="How often to ask again, or forever; then the exit code is 3."
+        ),
         click.option(
             "--allow-plaintext",
             is_flag=True,

@@ -23,7 +23,7 @@ from reliable_pubsub.common.core.names import TopicName
 from reliable_pubsub.common.core.pattern import Pattern, Topics
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.start import StartOrPosition
-from reliable_pubsub.common.core.stopping import StopSignal, until_stopped
+from reliable_pubsub.common.core.stopping import GRACE_S, StopSignal, until_stopped
 from reliable_pubsub.common.gate import gated
 from reliable_pubsub.common.world import REAL, World
 
@@ -184,7 +184,7 @@ class Subscriber(SubscriberLife):
             group=group, ordered_by=ordered_by,
         )  # fmt: skip
         begun = call.begin(self._engine, remembers=self._opened.remembers)
-        return self._run(until_stopped(begun, self._stops.begin().is_over))
+        return self._run(until_stopped(begun, self._stops.begin().is_over, GRACE_S))
 
     @gated
     def use_push(self, topic: TopicName | Pattern, push: bool) -> None:

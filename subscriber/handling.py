@@ -142,7 +142,8 @@ def steps_of_run(
 
 def _turns(client: Blocking | Awaiting, handlers: Handlers, patience_s: float) -> RunSteps:
     """One topic after the other, until it is stopped, or none has a message in time."""
-    yield from _joined(client, handlers)
+    if not client.until.is_over():
+        yield from _joined(client, handlers)
     last_s = client.now_s()
     while not client.until.is_over():
         left_s = max(last_s + patience_s - client.now_s(), 0.0)

@@ -10,14 +10,17 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Coroutine, Generator
 from types import GeneratorType
+from typing import Final
 
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.client_state import Marks
-from reliable_pubsub.common.core.stopping import Until
+from reliable_pubsub.common.core.stopping import StopSignal, Until
 
 from .core.membership import Membership
 from .core.pattern_subscription import PatternSubscription
 from .core.subscription import Running, TopicSubscription
+
+NEVER: Final = Until(StopSignal())
 
 
 class MessageLoop:
@@ -65,13 +68,15 @@ class MessageLoop:
             messages, marks, slot, mark = self.messages, self.marks, self.slot, self.first
             if not messages:
                 return
-            is_over, fulfils, until = self.lease_is_over, self.fulfils, self.until
+            is_over, fulfils = self.lease_is_over, self.fulfils
+            until = self.until or NEVER
+            signal, begun = until.signal, until.begun
             on_taken = self.on_taken if self.is_run else None
             try:
                 for message in messages:
                     if is_over is not None and is_over():
                         break
-                    if until is not None and until.is_over():
+                    if signal.count > begun:  # not by a call, as this is done for each message
                         break
                     mark += 1
                     marks[slot] = mark

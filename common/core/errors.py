@@ -190,8 +190,8 @@ class StoppedError(InDoubtError):
 
     def __init__(self) -> None:
         super().__init__(
-            "broken off before the proxy has answered; what was sent is in doubt, and the next call, "
-            "or the next process with this state, settles it"
+            "broken off before the proxy has answered; what was sent is in doubt, and the next "
+            "call, or the next process with this state, settles it"
         )
 
 

@@ -11,7 +11,7 @@ from .errors import PubSubError, StoppedError
 T = TypeVar("T")
 
 LOOK_S: Final = 0.2  # how often a wait looks whether it was stopped
-GRACE_S: Final = 1.0  # that the request of a last outcome has for its answer
+GRACE_S: Final = 1.0  # that a request which is not only a wait for messages has for its answer
 REOPEN: Final = Reopen()
 
 
@@ -40,16 +40,16 @@ class Until:
 
     def __init__(self, signal: StopSignal) -> None:
         """Begin; a signal that nothing has heeded ends it."""
-        self._signal = signal
-        self._begun = signal.heeded
+        self.signal = signal
+        self.begun = signal.heeded
 
     def is_over(self) -> bool:
         """Return whether it was stopped."""
-        return self._signal.count > self._begun
+        return self.signal.count > self.begun
 
     def heed(self) -> None:
         """It ends because of the signal; what begins later does not."""
-        self._signal.heeded = self._signal.count
+        self.signal.heeded = self.signal.count
 
 
 def until_stopped(
