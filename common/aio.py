@@ -159,12 +159,16 @@ class AioGate(Lives):
                 f"{self.what} is in the middle of a call of another task; make one for each task, "
                 "with an id of its own, or call one after the other"
             )
-        until_s = None if timeout_s is None else self.patience.now_s() + timeout_s
-        try:
-            async with asyncio.timeout(timeout_s if self._turn.locked() else None):
-                await self._turn.acquire()
-        except TimeoutError:
-            raise timed_out_waiting(self.what, timeout_s) from None
+        until_s = None
+        if timeout_s is None:
+            await self._turn.acquire()
+        else:
+            until_s = self.patience.now_s() + timeout_s
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._turn.acquire()
+            except TimeoutError:
+                raise timed_out_waiting(self.what, timeout_s) from None
         try:
             self.patience.begin(timeout_s, until_s)
             self._begin(closes=closes)

@@ -330,7 +330,8 @@ class Subscriber(SubscriberLife):
         Raises:
             Exception: of a handler, after its retries; the message is not acknowledged.
             UsageError: it is called while it runs, from a handler or in another thread.
-            LostError, InDoubtError, NotSubscribedError, FencedError, LogChangedError: as `get`.
+            LostError, NotSubscribedError, FencedError, LogChangedError: as `get`.
+            InDoubtError: only with a number of retries, or `timeout_s`; else it asks until `stop`.
         """
         run(Blocking(self), self._handlers, timeout_s)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 from reliable_pubsub.common.core.arguments import Seconds, TimeoutS
 from reliable_pubsub.common.core.batch import Message
@@ -15,7 +16,7 @@ from .core.engine import SubscriberEngine
 from .core.pull_timer import PushCounts
 from .core.qos0_queue import UnstoredCounts
 
-UNSENT = "leaves, and messages that were processed may be redelivered"
+UNSENT: Final = "leaves, and messages that were processed may be redelivered"
 
 
 class SubscriberLife(BlockingClient[SubscriberEngine]):

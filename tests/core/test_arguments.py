@@ -202,7 +202,9 @@ TAKES: dict[str, Takes] = {
     "wait": one_of("stored", "delivered"),
     "Publisher.wait_delivered.acknowledged_by": acknowledgers,
     "Publisher.put.acknowledged_by": or_none(acknowledgers),
-    "timeout_s": or_none(lambda value: waiting(value) and value > 0),
+    "timeout_s": or_none(
+        lambda value: waiting(value) and value > 0  # type: ignore[no-untyped-call]
+    ),
     "Publisher.wait_delivered.timeout_s": day_s,
     **dict.fromkeys(("Subscriber.get.timeout_s", "Publisher.wait_for_interest.timeout_s"), waiting),
     "Subscriber.messages.timeout_s": or_none(waiting),

@@ -57,6 +57,11 @@ class TestAGetThatFindsNothing:
         transport = FakeTransport(Link(MemoryProxy(), script), clock)
         subscriber = Subscriber("s", retry=retry, _world=a_world(transport, clock, Disk()))
         at: list[float] = []
+
+        def tell(line: str) -> None:
+            told.append(line)
+            at.append(clock.time_s)
+
         run = SubscriberRun(
             subscriber,
             self.STEPS,
@@ -64,7 +69,7 @@ class TestAGetThatFindsNothing:
             sleep=clock.sleep,
             advance=lambda *_: None,
             warn=print,
-            tell=lambda line: (told.append(line), at.append(clock.time_s))[0],
+            tell=tell,
         )
         with pytest.raises(Exception, match=r"no message on topic|no answer"):
             run.run(PlanMark("digest"))
