@@ -60,6 +60,6 @@ class Outage:
         self._lasts_s, self._is_reported = 0.0, False
 
     def _tell(self, what: str, is_shown: bool) -> None:
-        level = logging.WARNING if is_shown else logging.INFO
+        level = logging.WARNING if is_shown else logging.DEBUG
         facts = {"client": self._client, "endpoint": self._endpoint}
         self._log.log(level, "%s: %s", self._client, what, extra=facts)
