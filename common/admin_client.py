@@ -23,7 +23,7 @@ from .core.actions import (
     Truncate,
 )
 from .core.answers import AnyReply
-from .core.arguments import checked
+from .core.arguments import TimeoutS, checked
 from .core.errors import StaleError, TimedOutError, UsageError
 from .core.limits import PAUSE_REASON_CHARS_MAX
 from .core.message_base import Natural, Request, Role, Start
@@ -70,8 +70,9 @@ class Admin:
     topic for what is not of one. One thread at a time. `look=True` changes nothing and says what
     the call would do.
 
-    Every call raises `ProxyUnreachableError` if no answer came: a change is then in doubt, and may
-    be asked for again. `NotPossibleError` means that nothing was changed.
+    Every call raises `ProxyUnreachableError` if no answer came within its `timeout_s`, or after the
+    retries of `retry`: a change is then in doubt, and may be asked for again. `NotPossibleError`
+    means that nothing was changed.
     """
 
     @checked
@@ -113,7 +114,12 @@ class Admin:
             role="subscriber",
             world=world,
         )
-        self._gate = Gate("the admin client", self._asker.transport.reopen, threads=False)
+        self._gate = Gate(
+            "the admin client",
+            self._asker.transport.reopen,
+            self._asker.patience,
+            threads=False,
+        )
 
     def __enter__(self) -> Admin:
         return self
@@ -133,12 +139,12 @@ class Admin:
     # Looking.
 
     @gated
-    def topics(self) -> tuple[TopicStatus, ...]:
+    def topics(self, *, timeout_s: TimeoutS = None) -> tuple[TopicStatus, ...]:
         """All topics, each with its subscriptions (the slowest first) and publishers."""
         return self._topics()
 
     @gated
-    def clients(self) -> tuple[ClientStatus, ...]:
+    def clients(self, *, timeout_s: TimeoutS = None) -> tuple[ClientStatus, ...]:
         """All client ids that the proxy knows, in their order."""
         found: list[ClientStatus] = []
         after = ""
@@ -155,7 +161,9 @@ class Admin:
     # Subscriptions and clients.
 
     @gated
-    def end_subscription(self, topic: str, subscriber: str, *, look: bool = False) -> AdminOutcome:
+    def end_subscription(
+        self, topic: str, subscriber: str, *, look: bool = False, timeout_s: TimeoutS = None
+    ) -> AdminOutcome:
         """End a subscription, as if it had unsubscribed; or the group `group:NAME`.
 
         A subscriber that still runs gets NOT_SUB; a persistent one then subscribes again at its
@@ -167,7 +175,12 @@ class Admin:
 
     @gated
     def forget_client(
-        self, client: str, *, role: Role = "subscriber", look: bool = False
+        self,
+        client: str,
+        *,
+        role: Role = "subscriber",
+        look: bool = False,
+        timeout_s: TimeoutS = None,
     ) -> AdminOutcome:
         """Forget an id that is gone for good: its subscriptions end, and nothing is kept of it.
 
@@ -178,7 +191,13 @@ class Admin:
 
     @gated
     def set_cursor(
-        self, topic: str, subscriber: str, start: Start, *, look: bool = False
+        self,
+        topic: str,
+        subscriber: str,
+        start: Start,
+        *,
+        look: bool = False,
+        timeout_s: TimeoutS = None,
     ) -> AdminOutcome:
         """Move a subscription to another place.
 
@@ -195,7 +214,13 @@ class Admin:
 
     @gated
     def skip(
-        self, topic: str, subscriber: str, *, end: Natural | None = None, look: bool = False
+        self,
+        topic: str,
+        subscriber: str,
+        *,
+        end: Natural | None = None,
+        look: bool = False,
+        timeout_s: TimeoutS = None,
     ) -> AdminOutcome:
         """Move a subscription past messages that it cannot process; it gets `LostError` for them.
 
@@ -208,7 +233,9 @@ class Admin:
     # Topics.
 
     @gated
-    def truncate(self, topic: str, start: Start, *, look: bool = False) -> AdminOutcome:
+    def truncate(
+        self, topic: str, start: Start, *, look: bool = False, timeout_s: TimeoutS = None
+    ) -> AdminOutcome:
         """Remove the messages of a topic before a place, in whole batches, acknowledged or not.
 
         Subscribers that have not read them get `LostError`.
@@ -220,7 +247,9 @@ class Admin:
         return self._act(Truncate(topic=names.topic(topic), start=_place(start)), look=look)
 
     @gated
-    def delete_topic(self, topic: str, *, look: bool = False) -> AdminOutcome:
+    def delete_topic(
+        self, topic: str, *, look: bool = False, timeout_s: TimeoutS = None
+    ) -> AdminOutcome:
         """Remove a topic with all of its messages; end its subscriptions and groups.
 
         The numbers of its publishers stay, so that a repeated put is not stored again, and offsets
@@ -235,7 +264,7 @@ class Admin:
     # Maintenance.
 
     @gated
-    def pause(self, reason: PauseReason = "") -> AdminOutcome:
+    def pause(self, reason: PauseReason = "", *, timeout_s: TimeoutS = None) -> AdminOutcome:
         """Refuse puts (BUSY) until `resume`, across restarts of the proxy; gets continue.
 
         QoS 0 continues, too: it is never stored.
@@ -246,7 +275,7 @@ class Admin:
         return self._act(Pause(reason=reason), look=False)
 
     @gated
-    def resume(self) -> AdminOutcome:
+    def resume(self, *, timeout_s: TimeoutS = None) -> AdminOutcome:
         """Accept puts again."""
         return self._act(Resume(), look=False)
 
@@ -259,6 +288,7 @@ class Admin:
         Raises:
             TimedOutError: some have not; the text names them.
         """
+        self._asker.patience.wait(timeout_s)
         self._act(Pause(reason=reason), look=False)
         clock = self._asker.clock
         deadline_s = clock.now_s() + timeout_s

@@ -13,12 +13,21 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, assert_never
 
-from .core.arguments import checked
+from .core.arguments import TimeoutS, checked
 from .core.client_state import ClientState
-from .core.conversation import Conversation, Exchange, Listen, Reopen, Save, ShellEffect, Sleep
+from .core.conversation import (
+    Await,
+    Conversation,
+    Exchange,
+    Listen,
+    Reopen,
+    Save,
+    ShellEffect,
+    Sleep,
+)
 from .core.errors import PubSubError, UsageError
-from .core.retry import Transport
-from .gate import Lives
+from .core.retry import Patience, Transport
+from .gate import Lives, timed_out_waiting, timeout_of
 from .opened import Client, E, Opened
 from .state_file import StateFile
 from .state_thread import StateThread
@@ -59,13 +68,17 @@ class AioShell:
             step, value = conversation.send, None
             try:
                 if isinstance(effect, Exchange):
-                    value = await self._exchange(effect)
+                    self._transport.send(effect.frames)
+                    value = await self._receive(effect.timeout_s)
+                elif isinstance(effect, Await):
+                    value = await self._receive(effect.timeout_s)
                 elif isinstance(effect, Save):
                     await self._save(effect)
                 elif isinstance(effect, Sleep):
                     await asyncio.sleep(effect.seconds)
                 elif isinstance(effect, Reopen):
-                    self._transport.reopen()
+                    transport = self._transport
+                    (transport.move_on if effect.is_wanted else transport.reopen)()
                 elif isinstance(effect, Listen):
                     await _listen(effect)
                 else:
@@ -79,13 +92,9 @@ class AioShell:
         else:
             carry_out(save, self._state)
 
-    async def _exchange(self, exchange: Exchange) -> object:
+    async def _receive(self, timeout_s: float) -> object:
         transport = self._transport  # after a cancellation the gate has it reopened
-        transport.send(exchange.frames)
-        answer = await _look(transport.take, transport.descriptors, exchange.timeout_s)
-        if answer is None:
-            transport.move_on()  # it missed its answer, and must not send again (rule R1)
-        return answer
+        return await _look(transport.take, transport.descriptors, timeout_s)
 
 
 async def _listen(listen: Listen) -> None:
@@ -130,6 +139,7 @@ class AioGate(Lives):
         self,
         what: str,
         recover: Callable[[], None],
+        patience: Patience,
         *,
         reload: Callable[[], Coroutine[Any, Any, None]],
         waits: bool,
@@ -140,21 +150,23 @@ class AioGate(Lives):
             reload: reads the stored state, for `recover`.
             waits: let the calls of several tasks wait for each other; else refuse the second.
         """
-        super().__init__(what, recover)
+        super().__init__(what, recover, patience)
         self._reload = reload
         self._waits = waits
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turn = asyncio.Lock()
 
-    async def enter(self, *, closes: bool) -> None:
+    async def enter(self, timeout_s: float | None, *, closes: bool) -> None:
         """Begin a call; wait until the open one has ended.
 
         Args:
+            timeout_s: of the call.
             closes: it may be called on a closed client, and resets nothing.
 
         Raises:
             ForkedError: the client belongs to the parent of this process.
             UsageError: it is closed, or used in two event loops, or by two tasks.
+            TimedOutError: the open one has not ended in time.
         """
         if self.is_foreign:
             self._refuse()
@@ -167,10 +179,20 @@ class AioGate(Lives):
                 f"{self.what} is in the middle of a call of another task; make one for each task, "
                 "with an id of its own, or call one after the other"
             )
-        await self._turn.acquire()
+        until_s = None
+        if timeout_s is None:
+            await self._turn.acquire()
+        else:
+            until_s = self.patience.now_s() + timeout_s
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._turn.acquire()
+            except TimeoutError:
+                raise timed_out_waiting(self.what, timeout_s) from None
         try:
             if self._is_broken and not self.closed:
                 await self._reload()
+            self.patience.begin(timeout_s, until_s)
             self._begin(closes=closes)
         except BaseException:
             self._turn.release()
@@ -235,7 +257,7 @@ def _through_the_gate(method: Method[S, P, T], *, closes: bool) -> Method[S, P, 
     @wraps(method)
     async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         gate = self._gate
-        await gate.enter(closes=closes)
+        await gate.enter(timeout_of(method, kwargs) if kwargs else None, closes=closes)
         try:
             result = await inner(self, *args, **kwargs)
         except BaseException as error:
@@ -274,8 +296,8 @@ class AioClient(Client[E]):
         self._files = StateThread() if isinstance(state, StateFile) else None
         self._stored: Mapping[str, bytes] | None = None
         self._run = AioShell(opened.asker.transport, state, self._files).run
-        name = f"{opened.role} {client!r}"
-        self._gate = AioGate(name, self._begin_again, reload=self._reload, waits=waits)
+        what, patience = f"{opened.role} {client!r}", opened.asker.patience
+        self._gate = AioGate(what, self._begin_again, patience, reload=self._reload, waits=waits)
         super().__init__(client, opened)
 
     async def _reload(self) -> None:
@@ -315,7 +337,7 @@ class AioClient(Client[E]):
         return self
 
     @gated
-    async def topics(self) -> tuple[str, ...]:
+    async def topics(self, *, timeout_s: TimeoutS = None) -> tuple[str, ...]:
         """Return the names of the topics that exist and that this client may see."""
         return await self._run(self._engine.session.topics())
 

@@ -40,6 +40,7 @@ class Asker(Requester):
             endpoint,
             retry=retry,
             chance=world.chance,
+            now_s=self.clock.now_s,
             on_silence=on_silence,
             role=role,
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import importlib
 import io
+import logging
 import os
 import shutil
 import sys
@@ -25,12 +26,13 @@ from .core.errors import PubSubError, StorageFailedError
 from .core.key_tables import help_text, key_rows
 from .core.keys import ClientKeys, SecureEndpoint, ServerKeys
 from .core.names import client_id
+from .core.requester import in_words
 from .core.resolving import Resolved, typed_settings, unknown_variables
 from .core.retry import Silence
 from .core.settings import BY_NAME, Settings
 from .core.wording import did_you_mean
 from .key_files import client_keys
-from .log_lines import log_line, use_log_format, writes_json
+from .log_lines import LOGGER, log_line, use_log_format, writes_json
 from .surroundings import resolve_here
 
 EXIT_CODES = (
@@ -43,6 +45,9 @@ CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 
 
 _SENTENCE_CHARS_MAX: Final = 1000  # so that no sentence of a group's help is cut
 _PATH: Final = click.Path()  # a text that the shell completes; its setting says what it may be
+
+# Commands tell people themselves (`complain`); the library's log is for `--log-format json`.
+logging.getLogger(LOGGER).addHandler(logging.NullHandler())
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -206,8 +211,8 @@ def report_silence() -> Silence:
         nonlocal reported
         if attempt and not reported:
             complain(
-                f"waiting: no answer from {endpoint} (attempt {attempt} of {attempts}); is the "
-                "proxy running? `reliable-pubsub proxy` starts it"
+                f"waiting: no answer from {endpoint} (attempt {in_words(attempt, attempts)}); is "
+                "the proxy running? `reliable-pubsub proxy` starts it"
             )
         elif not attempt and reported:
             complain(f"going on: {endpoint} answers again")
@@ -366,13 +371,15 @@ def asking_options(role: str) -> Callable[[F], F]:
     return _all_of(
         click.option("--endpoint", help=f"The proxy's {role} endpoint."),
         click.option("--ack-timeout", help="Seconds to wait for an answer before asking again."),
-        click.option("--send-retries", help="How often to ask again; then the exit code is 3."),
+        click.option(
+            "--send-retries", help="How often to ask again, or forever; then the exit code is 3."
+        ),
         click.option(
             "--allow-plaintext",
             is_flag=True,
             help="Accept an endpoint that is not on this machine; traffic is not encrypted.",
         ),
-        click.option("-q", "--quiet", is_flag=True, help="No progress bar."),
+        click.option("-q", "--quiet", is_flag=True, help="No progress: neither a bar nor lines."),
     )
 
 

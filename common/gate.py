@@ -9,6 +9,9 @@ calls that returned have delivered: that stays in hand (`core/undo.py`, rule R31
 An open call is marked by a lock that its turn holds. To end properly, it releases the lock as the
 last step before the return. A call that did not release it was interrupted, wherever that was: no
 code has to run to note it, so a second exception right after the first does no harm.
+
+A call has its argument `timeout_s` for all that it does: for its turn here, and for its requests,
+because the gate begins the client's `Patience` with it.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
 from types import CodeType
@@ -24,8 +27,9 @@ from typing import Any, Concatenate, Final, NoReturn, ParamSpec, Protocol, TypeV
 
 from msgspec import Struct
 
-from .core.arguments import checked
-from .core.errors import ForkedError, PubSubError, UsageError
+from .core.arguments import check_argument, checked
+from .core.errors import ForkedError, PubSubError, TimedOutError, UsageError
+from .core.retry import Patience
 from .core.schemas import BUILDING
 from .core.undo import Undo
 from .frames import frames_of
@@ -42,6 +46,9 @@ class Shared(Protocol):
     @property
     def outcome(self) -> object | None:
         """Its outcome, once it is known; then the call does not need a turn."""
+
+    def withdraw(self) -> bool:
+        """Take it back; return False if another call has begun it."""
 
 
 class Steps(Protocol):
@@ -68,6 +75,20 @@ class _Turn(Struct, eq=False):
     mark: threading.Lock  # held until the call ends
     thread: int
     shared: Shared | None = None
+    timeout_s: float | None = None
+    until_s: float | None = None  # when its time is over
+
+    def check_time(self, now_s: float, what: str) -> None:
+        """Refuse to wait longer for the turn.
+
+        Raises:
+            TimedOutError: its time is over; `kept` is true if another call has begun its work.
+        """
+        if self.until_s is None or now_s < self.until_s:
+            return
+        error = timed_out_waiting(what, self.timeout_s)
+        error.kept = self.shared is not None and not self.shared.withdraw()
+        raise error
 
     def is_running(self) -> bool:
         """Whether its function is being executed."""
@@ -77,18 +98,30 @@ class _Turn(Struct, eq=False):
         )
 
 
+def timed_out_waiting(what: str, timeout_s: float | None) -> TimedOutError:
+    """The time of a call is over before its turn."""
+    error = TimedOutError(
+        f"{what} was in the middle of another call for the whole timeout_s of {timeout_s:g} s; "
+        "`kept` says whether that call sends this one's messages too, and else nothing was sent"
+    )
+    error.timeout_s = timeout_s
+    return error
+
+
 class Lives:
     """A client as its gate knows it: open or closed, and how often it was reset."""
 
-    def __init__(self, what: str, recover: Callable[[], None]) -> None:
+    def __init__(self, what: str, recover: Callable[[], None], patience: Patience) -> None:
         """An open client in its first life.
 
         Args:
             what: names the client in errors.
             recover: resets the client to its stored state. If it is interrupted itself, it is
                 called again.
+            patience: of its requests; each call begins it.
         """
         self.what = what
+        self.patience = patience
         self._recover = recover
         self._is_broken = False  # whether its last call was interrupted
         self.closed = False
@@ -158,13 +191,15 @@ os.register_at_fork(
 class Gate(Lives):
     """Admits one call at a time, and resets a client whose last call was interrupted."""
 
-    def __init__(self, what: str, recover: Callable[[], None], *, threads: bool) -> None:
+    def __init__(
+        self, what: str, recover: Callable[[], None], patience: Patience, *, threads: bool
+    ) -> None:
         """Create the gate of a client; no call is open. See `Lives`.
 
         Args:
             threads: let the calls of several threads wait for each other; else refuse the second.
         """
-        super().__init__(what, recover)
+        super().__init__(what, recover, patience)
         self._threads = threads
         self._turns: list[_Turn] = []  # the first has the turn; an ended one stays until the next
 
@@ -181,9 +216,12 @@ class Gate(Lives):
         Raises:
             ForkedError: the client belongs to the parent of this process.
             UsageError: it is closed, or called from within its own call, or from two threads.
+            TimedOutError: the open one has not ended in time.
         """
         if self.is_foreign:
             self._refuse()
+        if turn.timeout_s is not None:
+            turn.until_s = self.patience.now_s() + turn.timeout_s
         turns = self._turns
         turns.append(turn)  # atomic, so that calls are ordered
         while (first := turns[0]) is not turn:
@@ -191,11 +229,13 @@ class Gate(Lives):
                 if turn.shared is not None and turn.shared.outcome is not None:
                     return ()
                 if self._is_executed(first, turn):
+                    turn.check_time(self.patience.now_s(), self.what)
                     continue
             try:
                 turns.remove(first)
             except ValueError:  # another thread has removed it
                 continue
+        self.patience.begin(turn.timeout_s, turn.until_s)
         steps = self.steps
         if not self._is_broken and not (steps is not None and steps.was_interrupted):
             self.undo.begin(turn.mark)
@@ -330,6 +370,8 @@ def _through_the_gate(
             shared: Any = args[0] if shares else None
             turn = _Turn(threading.Lock(), threading.get_ident(), shared)
             turn.mark.acquire()
+            if kwargs:
+                turn.timeout_s = timeout_of(method, kwargs)
             others = self._gate.enter(turn, after_close=after_close, recovers=recovers)
             result = share(self, shared, others) if shares else inner(self, *args, **kwargs)
             # Its last step before the return.
@@ -342,19 +384,32 @@ def _through_the_gate(
     return wraps(method)(call)
 
 
+def timeout_of(method: Any, given: Mapping[str, Any]) -> float | None:
+    """The `timeout_s` of a call, checked."""
+    timeout_s = given.get("timeout_s")
+    if timeout_s is None or method.__name__.startswith("_"):
+        return timeout_s
+    if "timeout_s" not in method.__code__.co_varnames:
+        return None  # Python refuses the call
+    checked_s: float = check_argument(method, "timeout_s", timeout_s)
+    return checked_s
+
+
 def gated(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
     """Decorate a call of a client; its arguments are checked. It must not call gated methods."""
     return _through_the_gate(method, after_close=False, recovers=True)
 
 
-def sharing(method: Callable[[S, W, Sequence[Shared]], R]) -> Callable[[S, W], R]:
+def sharing(method: Callable[[S, W, Sequence[Shared]], R]) -> Callable[..., R]:
     """Decorate a call with shared work; the method also gets that of the calls that wait.
+
+    It is called with its work, and its `timeout_s`, if it has one.
 
     The call that has the turn may settle theirs. Their methods are then called without a turn, and
     may only return the outcome.
     """
     through: Any = _through_the_gate
-    call: Callable[[S, W], R] = through(method, after_close=False, recovers=True, shares=True)
+    call: Callable[..., R] = through(method, after_close=False, recovers=True, shares=True)
     return call
 
 

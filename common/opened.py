@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NoReturn, Protocol, Self, TypeVar
-
-from msgspec.structs import replace
+from typing import Any, ClassVar, Final, Generic, NoReturn, Protocol, Self, TypeVar
 
 from .asking import Asker
-from .core.arguments import checked
+from .core.arguments import TimeoutS, checked
 from .core.client_state import ClientState, MemoryState
 from .core.errors import InDoubtError, PubSubError, UsageError
 from .core.message_base import Role
 from .core.names import name_of_replica
 from .core.recorder import Recorder
+from .core.retry import ANSWER_S
 from .core.session import ClientSession
 from .gate import Gate, closing, gated
 from .replicas import open_replica
@@ -38,6 +37,7 @@ class ClientEngine(Protocol):
 
 
 E = TypeVar("E", bound=ClientEngine)
+CLOSE_S: Final = 5.0  # that `close`, and leaving a block, take at most by default
 
 
 class Opened(Generic[E]):
@@ -53,6 +53,11 @@ class Opened(Generic[E]):
         self.engine = engine
         self.role = role
         self._begin()
+
+    @property
+    def asks_forever(self) -> bool:
+        """Whether `run` and loops ask until they are stopped, as no number of retries was given."""
+        return self.asker.retry.retries_max is None
 
     @property
     def remembers(self) -> bool:
@@ -75,17 +80,21 @@ class Opened(Generic[E]):
         self._begin()
 
     @contextmanager
-    def last_call(self, free: Callable[[BaseException | None], None]) -> Iterator[None]:
+    def last_call(
+        self, free: Callable[[BaseException | None], None], timeout_s: float
+    ) -> Iterator[None]:
         """Free the client after the block, in which it sends the proxy its last requests.
 
-        If the state outlives the process, the next one sends them too: so each is sent once here,
-        and an InDoubtError is dropped.
+        If the state outlives the process, the next one sends them too: so they have the time of one
+        attempt here, and an InDoubtError is dropped.
 
         Args:
             free: called with the error that the block has raised.
+            timeout_s: that they have together.
         """
         if self.remembers:
-            self.asker.retry = replace(self.asker.retry, retries_max=0)
+            timeout_s = min(timeout_s, max(self.asker.retry.timeout_s, ANSWER_S))
+        self.asker.patience.begin(timeout_s)
         try:
             yield
         except BaseException as error:
@@ -99,9 +108,9 @@ class Opened(Generic[E]):
     def last_words(self) -> Iterator[None]:
         """In the block a client that an exception ends sends what would be lost with its state.
 
-        Each request is sent once, and the exception of the program is the one that counts.
+        All requests have the time of one attempt. The program's exception is the one that counts.
         """
-        self.asker.retry = replace(self.asker.retry, retries_max=0)
+        self.asker.patience.begin(max(self.asker.retry.timeout_s, ANSWER_S))
         with suppress(PubSubError):
             yield
 
@@ -198,14 +207,15 @@ class BlockingClient(Client[E]):
     def __init__(self, client: str, opened: Opened[E], *, threads: bool) -> None:
         """See `Client`; `threads` as in `Gate`."""
         self._run = Shell(opened.asker.transport, opened.asker.clock, opened.state).run
-        self._gate = Gate(f"{opened.role} {client!r}", self._begin_again, threads=threads)
+        what, patience = f"{opened.role} {client!r}", opened.asker.patience
+        self._gate = Gate(what, self._begin_again, patience, threads=threads)
         super().__init__(client, opened)
 
     def __enter__(self) -> Self:
         return self
 
     @gated
-    def topics(self) -> tuple[str, ...]:
+    def topics(self, *, timeout_s: TimeoutS = None) -> tuple[str, ...]:
         """Return the names of the topics that exist and that this client may see.
 
         Raises:

@@ -37,6 +37,13 @@ def print_plan(rows: Sequence[PlanRow]) -> None:
     Console().print(table)
 
 
+def message_in_words(topic: str, offset: int | None, message_id: str, payload: bytes) -> str:
+    """A message as one line; what a terminal might execute is shown as codes."""
+    text = payload.decode("utf-8", errors="backslashreplace")
+    plain = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+    return f"{topic} {'-' if offset is None else offset} {message_id}: {plain}"
+
+
 class Advance(Protocol):
     """Moves a progress bar."""
 

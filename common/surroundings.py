@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from .core.endpoint import check_endpoint
 from .core.errors import ConfigurationError
@@ -109,7 +110,11 @@ def client_here(
             log.warning(risk, extra={"client": client, "endpoint": place})
     if state_dir is None and found["state_dir"].origin != "default":
         state_dir = settings.state_dir
-    return Here(endpoint, state_dir, retry or retry_policy(settings), settings)
+    if retry is None:
+        retry = retry_policy(settings)
+        if found["send_retries"].origin == "default":
+            retry = replace(retry, retries_max=None)
+    return Here(endpoint, state_dir, retry, settings)
 
 
 def retry_policy(settings: Settings) -> RetryPolicy:

@@ -8,21 +8,29 @@ import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeVar, assert_never
+from typing import Any, TypeVar, assert_never
 
 import zmq
 
 from .core.client_state import ClientState, MemoryState
-from .core.conversation import Conversation, Exchange, Listen, Reopen, Save, ShellEffect, Sleep
+from .core.conversation import (
+    Await,
+    Conversation,
+    Exchange,
+    Listen,
+    Reopen,
+    Save,
+    ShellEffect,
+    Sleep,
+)
 from .core.endpoint import endpoints_of
-from .core.errors import InDoubtError, PubSubError
+from .core.errors import PubSubError
 from .core.keys import SecureEndpoint, keys_of_endpoint
 from .core.limits import FRAME_BYTES_MAX
 from .core.retry import Clock, Transport
 
 T = TypeVar("T")
 
-LOOK_S: Final = 0.2  # how often a thread that can be stopped looks whether it is
 RECONNECT_MS = 50  # interval of ZeroMQ's connection attempts while no proxy listens
 RECONNECT_MS_MAX = 1_000
 RECONNECT_MS_MAX_OF_SEVERAL = 250  # of a service that a standby may take over
@@ -302,12 +310,12 @@ class Shell:
                     elif isinstance(effect, Exchange):
                         transport.send(effect.frames)
                         value = transport.receive(effect.timeout_s)
-                        if value is None:
-                            transport.move_on()  # it missed its answer, and must not send (rule R1)
+                    elif isinstance(effect, Await):
+                        value = transport.receive(effect.timeout_s)
                     elif isinstance(effect, Sleep):
                         self._clock.sleep(effect.seconds)
                     elif isinstance(effect, Reopen):
-                        transport.reopen()
+                        (transport.move_on if effect.is_wanted else transport.reopen)()
                     elif isinstance(effect, Listen):
                         effect.link.wait(effect.seconds)
                     else:
@@ -321,47 +329,3 @@ class Shell:
             raise
         finally:
             value = None  # an error refers to this frame, and must not be referred to by it
-
-
-class Stoppable:
-    """The transport and the clock of a thread that another one stops.
-
-    Ctrl-C reaches the main thread only, so this one looks every LOOK_S whether it is to stop.
-    """
-
-    def __init__(self, transport: Transport, clock: Clock, is_stopped: Callable[[], bool]) -> None:
-        """Put them together; every method that waits may raise `InDoubtError`."""
-        self._transport, self._clock, self._is_stopped = transport, clock, is_stopped
-        self.move_on, self.reopen, self.now_s = transport.move_on, transport.reopen, clock.now_s
-
-    @property
-    def endpoint(self) -> str:
-        """Whose turn it is."""
-        return self._transport.endpoint
-
-    def go_on(self) -> None:
-        """Raise `InDoubtError` if it is stopped; what is under way is not awaited any longer."""
-        if self._is_stopped():
-            self.reopen()
-            raise InDoubtError("broken off before the proxy has answered")
-
-    def send(self, frames: Sequence[bytes]) -> None:
-        """Send a request."""
-        self.go_on()
-        self._transport.send(frames)
-
-    def receive(self, timeout_s: float) -> Sequence[bytes] | None:
-        """Wait for the answer; None after `timeout_s`."""
-        answer = None
-        while answer is None and timeout_s > 0:
-            self.go_on()
-            answer = self._transport.receive(min(timeout_s, LOOK_S))
-            timeout_s -= LOOK_S
-        return answer
-
-    def sleep(self, seconds: float) -> None:
-        """Let time pass."""
-        while seconds > 0:
-            self.go_on()
-            self._clock.sleep(min(seconds, LOOK_S))
-            seconds -= LOOK_S

@@ -22,9 +22,18 @@ from pathlib import Path
 
 from fastapi import FastAPI, HTTPException, Request, Response
 
-from reliable_pubsub import Earliest, FencedError, InDoubtError, LogChangedError, PubSubError, aio
+from reliable_pubsub import (
+    Earliest,
+    FencedError,
+    InDoubtError,
+    LogChangedError,
+    PubSubError,
+    RetryPolicy,
+    aio,
+)
 
 TOPIC = "orders"
+FOREVER = RetryPolicy(retries_max="forever")
 
 
 class Orders:
@@ -47,14 +56,10 @@ class Orders:
 
 
 async def handle_orders(subscriber: aio.Subscriber, orders: Orders) -> None:
-    """Handle each order once; while the proxy is unreachable, keep trying."""
-    while True:
-        try:
-            await subscriber.subscribe(TOPIC, group="service", start=Earliest, lease_s=10)
-            async for message in subscriber.messages(TOPIC):
-                orders.handle(message.message_id, message.payload.decode())
-        except InDoubtError:
-            await asyncio.sleep(0.1)
+    """Handle each order once, until the service stops; wait while the proxy is unreachable."""
+    await subscriber.subscribe(TOPIC, group="service", start=Earliest, lease_s=10)
+    async for message in subscriber.messages(TOPIC):
+        orders.handle(message.message_id, message.payload.decode())
 
 
 def end_worker(*_: object) -> None:
@@ -70,7 +75,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     state_dir = directory / "state"
     async with (
         aio.Publisher.unique("service", state_dir=state_dir) as publisher,
-        aio.Subscriber.unique("service") as subscriber,
+        aio.Subscriber.unique("service", retry=FOREVER) as subscriber,
     ):
         app.state.publisher = publisher
         app.state.orders = Orders(directory / "orders.sqlite")
@@ -78,8 +83,8 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.handling.add_done_callback(end_worker)
         yield
         app.state.handling.remove_done_callback(end_worker)
-        app.state.handling.cancel()
-        with suppress(asyncio.CancelledError):
+        subscriber.stop()
+        with suppress(InDoubtError):  # stopped before it could subscribe
             await app.state.handling
 
 
@@ -90,7 +95,7 @@ app = FastAPI(lifespan=lifespan)
 async def put_order(number: str, request: Request) -> dict[str, str]:
     """Answer when the order is stored."""
     try:
-        receipt = await request.app.state.publisher.put(TOPIC, number.encode())
+        receipt = await request.app.state.publisher.put(TOPIC, number.encode(), timeout_s=5)
     except (FencedError, LogChangedError) as error:  # it would answer 503 until it is restarted
         end_worker()
         raise HTTPException(503, str(error)) from error
@@ -110,10 +115,9 @@ async def orders(request: Request) -> list[str]:
 async def health(request: Request, response: Response) -> dict[str, bool]:
     """Whether the proxy answers, and the orders are being handled."""
     try:
-        async with asyncio.timeout(1):
-            await request.app.state.publisher.interest(TOPIC)
+        await request.app.state.publisher.interest(TOPIC, timeout_s=1)
         proxy = True
-    except (PubSubError, TimeoutError):
+    except PubSubError:
         proxy = False
     handling = not request.app.state.handling.done()
     response.status_code = 200 if proxy and handling else 503

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,7 +31,7 @@ from reliable_pubsub.common.yaml_file import load_yaml
 
 from .client import Publisher
 from .core.qos0_puts import OfferCounts
-from .runner import PublisherPlan, run_publisher
+from .runner import PublisherPlan, Sent, run_publisher
 
 
 @click.command(
@@ -101,7 +102,13 @@ def main(
             publisher.connect()
             click.echo(f"ready: publisher {client} endpoint={where} messages={total} left={left}")
             with progress_bar(total, total - left, quiet=quiet) as advance:
-                put = run_publisher(publisher, plan, mark, sleep=time.sleep, advance=advance)
+                is_shown = quiet or sys.stderr.isatty()
+                put = run_publisher(
+                    *(publisher, plan, mark),
+                    sleep=time.sleep,
+                    advance=advance,
+                    sent=None if is_shown else Sent(click.echo, total, total - left),
+                )
             offers = publisher.offer_counts
         _report(client, put, offers)
 

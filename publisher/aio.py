@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.aio import AioClient, gated
 from reliable_pubsub.common.core import names
-from reliable_pubsub.common.core.arguments import Seconds, checked
+from reliable_pubsub.common.core.arguments import Seconds, TimeoutS, checked
 from reliable_pubsub.common.core.batch import Batch, EventTimeNs
-from reliable_pubsub.common.core.errors import UsageError
+from reliable_pubsub.common.core.errors import TimedOutError, UsageError
 from reliable_pubsub.common.core.message_base import QoS
 from reliable_pubsub.common.core.names import TopicName
 from reliable_pubsub.common.core.pattern import Topics
@@ -122,7 +122,7 @@ class Publisher(AioClient[PublisherEngine]):
         qos: QoS = 2,
         wait: Wait = "stored",
         acknowledged_by: AcknowledgedBy | None = None,
-        timeout_s: DeliveryS | None = None,
+        timeout_s: TimeoutS = None,
     ) -> Receipt:
         """Put one message; return when it is stored as durably as the proxy promises.
 
@@ -132,11 +132,14 @@ class Publisher(AioClient[PublisherEngine]):
         put = self._payloads.put(
             Publisher.put, topic, payload, codec, key, headers, event_time_ns, qos
         )
-        if wait == "stored" and acknowledged_by is None and timeout_s is None:
-            return await self._put(put)
-        by, patience_s = wait_of_put(wait, acknowledged_by, timeout_s, qos)
-        receipt = await self._put(put)
-        delivery = await self.wait_delivered(receipt, acknowledged_by=by, timeout_s=patience_s)
+        if wait == "stored" and acknowledged_by is None:
+            return await self._put(put, timeout_s=timeout_s)
+        by = wait_of_put(wait, acknowledged_by, qos)
+        now_s = self._opened.asker.clock.now_s
+        began_s = now_s()
+        receipt = await self._put(put, timeout_s=timeout_s)
+        left_s = DELIVERED_S if timeout_s is None else began_s + timeout_s - now_s()
+        delivery = await self._wait_delivered(receipt, by, left_s)
         return replace(receipt, delivery=delivery)
 
     @checked
@@ -148,14 +151,19 @@ class Publisher(AioClient[PublisherEngine]):
         timeout_s: DeliveryS = DELIVERED_S,
     ) -> Delivery:
         """Wait until subscribers have acknowledged the messages of a receipt."""
+        return await self._wait_delivered(receipt, acknowledged_by, timeout_s)
+
+    async def _wait_delivered(
+        self, receipt: Receipt, acknowledged_by: AcknowledgedBy, timeout_s: float
+    ) -> Delivery:
         clock = self._opened.asker.clock
         wait = DeliveryWait(receipt, acknowledged_by, timeout_s, now_s=clock.now_s)
-        while (pause_s := await self._look(wait)) is not None:
+        while (pause_s := await self._look(wait, timeout_s=wait.asks_s)) is not None:
             await asyncio.sleep(pause_s)
         return wait.delivery
 
     @gated
-    async def _look(self, wait: DeliveryWait) -> float | None:
+    async def _look(self, wait: DeliveryWait, *, timeout_s: float) -> float | None:
         return await self._run(wait.look(self._engine.session, self._outbox))
 
     @checked
@@ -169,22 +177,26 @@ class Publisher(AioClient[PublisherEngine]):
         headers: Sequence[Mapping[str, str] | None] | None = None,
         event_times_ns: Sequence[int | None] | None = None,
         qos: QoS = 2,
+        timeout_s: TimeoutS = None,
     ) -> Receipt:
         """Put messages as one batch: one request, one commit, all or none of them."""
         put = self._payloads.put_many(
             Publisher.put_many, topic, payloads, codec, keys, headers, event_times_ns, qos
         )
-        return await self._put(put)
+        return await self._put(put, timeout_s=timeout_s)
 
-    async def _put(self, put: WaitingPut) -> Receipt:
+    async def _put(self, put: WaitingPut, timeout_s: float | None) -> Receipt:
         self._waiting.append(put)
         try:
-            return await self._settle(put)
+            return await self._settle(put, timeout_s=timeout_s)
+        except TimedOutError as error:  # before its turn
+            error.kept = not put.withdraw()
+            raise
         finally:
             self._waiting.remove(put)
 
     @gated
-    async def _settle(self, put: WaitingPut) -> Receipt:
+    async def _settle(self, put: WaitingPut, *, timeout_s: float | None) -> Receipt:
         """Put it, unless the call before has put it along with its own."""
         if put.outcome is None:
             self._check_no_stream()
@@ -196,7 +208,7 @@ class Publisher(AioClient[PublisherEngine]):
             raise UsageError(HAS_STREAM)
 
     @gated
-    async def interest(self, topic: TopicName) -> Interest:
+    async def interest(self, topic: TopicName, *, timeout_s: TimeoutS = None) -> Interest:
         """Ask the proxy for the listeners of a topic; false if there are none."""
         return (await self._run(self._engine.lower_qos.where(names.exact(topic)))).interest
 
@@ -204,6 +216,7 @@ class Publisher(AioClient[PublisherEngine]):
     async def wait_for_interest(self, topic: TopicName, timeout_s: Seconds) -> Interest:
         """Wait until a topic has a listener, to avoid work that no subscriber needs."""
         qos0 = self._engine.lower_qos.qos0
+        self._gate.patience.wait(timeout_s)
         return await self._run(qos0.wait_for_interest(names.exact(topic), timeout_s))
 
     @checked
@@ -221,6 +234,7 @@ class Publisher(AioClient[PublisherEngine]):
 
     @gated
     async def _look_at_interests(self, watch: InterestWatch) -> None:
+        self._gate.patience.wait(watch.timeout_s)
         await self._run(watch.look(self._engine.session))
 
     @property
@@ -239,7 +253,7 @@ class Publisher(AioClient[PublisherEngine]):
         return self._outbox.transaction_in_doubt
 
     @gated
-    async def resume(self) -> Receipt | None:
+    async def resume(self, *, timeout_s: TimeoutS = None) -> Receipt | None:
         """Send what is in doubt; return its receipt (of a transaction the first), None: nothing."""
         return (await self._run(self._engine.settle()))[0] if self._outbox.pending else None
 
@@ -268,7 +282,7 @@ class Publisher(AioClient[PublisherEngine]):
         put = WaitingPut(batch, encoded_batch(topic, batch), 2, is_alone=True)
         return await self._run(self._engine.put(put))
 
-    def transaction(self) -> Transaction:
+    def transaction(self, *, timeout_s: TimeoutS = None) -> Transaction:
         """Put messages on several topics, all of them or none, exactly once.
 
         Until the block ends, every other put of this publisher raises UsageError, in every task.
@@ -280,7 +294,7 @@ class Publisher(AioClient[PublisherEngine]):
         life = self._gate.life()
         self._check_is_free()
         begins = lambda transaction: self._begin_block(life, transaction)  # noqa: E731
-        commit = lambda batches: self._transact(life, batches)  # noqa: E731
+        commit = lambda batches: self._transact(life, batches, timeout_s=timeout_s)  # noqa: E731
         return Transaction(begins, commit, self._payloads)  # type: ignore[arg-type]
 
     @gated
@@ -290,12 +304,14 @@ class Publisher(AioClient[PublisherEngine]):
         self._engine.begin_block(block)
 
     @gated
-    async def _transact(self, life: int, batches: Sequence[Encoded]) -> tuple[Receipt, ...]:
+    async def _transact(
+        self, life: int, batches: Sequence[Encoded], *, timeout_s: float | None
+    ) -> tuple[Receipt, ...]:
         self._gate.check_life(life, "this transaction")
         return await self._run(self._engine.transact(batches, None))
 
     @gated
-    async def connect(self) -> None:
+    async def connect(self, *, timeout_s: TimeoutS = None) -> None:
         """Get an epoch; any older process with this id is fenced from now on (rule R11)."""
         await self._run(self._engine.session.connecting())
 

@@ -6,14 +6,14 @@ As in the blocking stream, the next batch grows while one is in flight.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any
 
-from reliable_pubsub.common.core.arguments import checked
+from reliable_pubsub.common.core.arguments import Seconds, TimeoutS, checked
 from reliable_pubsub.common.core.batch import Batch
-from reliable_pubsub.common.core.errors import InDoubtError, PubSubError, UsageError
+from reliable_pubsub.common.core.errors import InDoubtError, PubSubError, TimedOutError, UsageError
 from reliable_pubsub.common.core.names import TopicName
 
 from .core.puts import (
@@ -28,6 +28,20 @@ from .core.stream_queue import StreamBatch, StreamQueue
 from .stream import STOP_S, warn_of_open
 
 PutBatch = Callable[[str, Batch], Coroutine[Any, Any, Receipt]]
+
+
+@asynccontextmanager
+async def _within(timeout_s: float | None, fate: str) -> AsyncIterator[None]:
+    """Bound the time of the block.
+
+    Raises:
+        TimedOutError: it is over, with this fate of the messages.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            yield
+    except TimeoutError:
+        raise TimedOutError(f"{fate} after {timeout_s:g} s; their tickets say more") from None
 
 
 class TaskBatch(StreamBatch):
@@ -52,13 +66,16 @@ class Ticket:
     def __repr__(self) -> str:
         return f"<Ticket of message {self._index} of a batch on {self._batch.topic!r:.80}>"
 
-    async def result(self) -> Receipt:
+    @checked
+    async def result(self, timeout_s: Seconds | None = None) -> Receipt:
         """Wait until the message is stored.
 
         Raises:
+            TimeoutError: the outcome is not yet known.
             PubSubError: why it was not stored, or is in doubt.
         """
-        return (await asyncio.shield(self._batch.outcome)).part(self._index)
+        outcome = asyncio.shield(self._batch.outcome)
+        return (await asyncio.wait_for(outcome, timeout_s)).part(self._index)
 
 
 class Stream:
@@ -121,7 +138,12 @@ class Stream:
 
     @checked
     async def put(
-        self, topic: TopicName, payload: object, *, codec: AnyCodec | None = None
+        self,
+        topic: TopicName,
+        payload: object,
+        *,
+        codec: AnyCodec | None = None,
+        timeout_s: TimeoutS = None,
     ) -> Ticket:
         """Add a message; it is sent when its batch is full, or `linger_s` has passed.
 
@@ -129,7 +151,8 @@ class Stream:
         nothing.
 
         Raises:
-            UsageError, TooLargeError, InvalidNameError, PayloadError: nothing was added.
+            UsageError, TooLargeError, InvalidNameError, PayloadError, TimedOutError: nothing was
+                added.
             PubSubError: the stream has failed; `Ticket.result` has the outcome of each message.
         """
         plain, content_type = self._payloads.of_stream(Stream.put, topic, payload, codec)
@@ -137,7 +160,8 @@ class Stream:
         topic, size = topic_to_put_on(topic), bytes_in_stream(plain, content_type)
         batch = self._queue.open
         if batch is None or not batch.has_room(topic, content_type, size):
-            batch = await self._begin_batch(topic, content_type, size)
+            async with _within(timeout_s, "this message was not added"):
+                batch = await self._begin_batch(topic, content_type, size)
         return Ticket(batch, batch.add(plain, size))
 
     async def _begin_batch(self, topic: str, content_type: str | None, size: int) -> TaskBatch:
@@ -161,12 +185,18 @@ class Stream:
             self._changed.notify_all()
             return batch
 
-    async def flush(self) -> None:
+    @checked
+    async def flush(self, *, timeout_s: TimeoutS = None) -> None:
         """Send everything now; return when it is stored.
 
         Raises:
+            TimedOutError: not everything is stored in time; the rest is still sent.
             PubSubError: the first thing that went wrong.
         """
+        async with _within(timeout_s, "not everything that was put is stored"):
+            await self._flush()
+
+    async def _flush(self) -> None:
         async with self._changed:
             self._flushing = True
             self._changed.notify_all()
@@ -178,20 +208,22 @@ class Stream:
             if self._queue.error is not None:
                 raise self._queue.error
 
-    async def close(self) -> None:
+    @checked
+    async def close(self, *, timeout_s: TimeoutS = None) -> None:
         """Flush, and release the publisher.
 
         If it is cancelled, so is the batch in flight: the next call of the publisher settles that,
         and nothing more is sent.
 
         Raises:
-            PubSubError: as `flush`; the publisher is released nevertheless.
+            TimedOutError, PubSubError: as `flush`; the publisher is released nevertheless.
         """
         task = self._task
         if task is None or self._closing:
             return
         try:
-            await self.flush()
+            async with _within(timeout_s, "not everything that was put is stored"):
+                await self._flush()
         finally:
             self._closing = True
             task.cancel()

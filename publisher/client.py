@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Unpack, overload
@@ -11,17 +11,18 @@ from typing import Unpack, overload
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core import names
-from reliable_pubsub.common.core.arguments import Seconds, checked
+from reliable_pubsub.common.core.arguments import Seconds, TimeoutS, checked
 from reliable_pubsub.common.core.batch import Batch, EventTimeNs
+from reliable_pubsub.common.core.errors import StoppedError
 from reliable_pubsub.common.core.message_base import Count, QoS
 from reliable_pubsub.common.core.names import TopicName
 from reliable_pubsub.common.core.pattern import Topics
 from reliable_pubsub.common.core.payload import Codec
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.steps import DELIVERED_S, Wait
+from reliable_pubsub.common.core.stopping import until_stopped
 from reliable_pubsub.common.gate import Shared, gated, gated_after_close, sharing
 from reliable_pubsub.common.opened import BlockingClient
-from reliable_pubsub.common.transport import Shell, Stoppable
 from reliable_pubsub.common.world import REAL, World
 
 from .core.delivery import AcknowledgedBy, DeliveryS, DeliveryWait, wait_of_put
@@ -48,6 +49,9 @@ from .stream import LingerS, Stream, StreamSender
 
 class Publisher(BlockingClient[PublisherEngine]):
     """Puts messages on topics, each exactly once, across its own crashes and the proxy's.
+
+    While the proxy is unreachable, a call asks again: until its `timeout_s` is over, or as often as
+    `retry` says. Then it raises `InDoubtError`, and what was numbered is kept.
 
     Threads: calls of several threads wait for each other; puts on one topic that wait are sent in
     one request. A forked child needs a client of its own.
@@ -157,7 +161,7 @@ class Publisher(BlockingClient[PublisherEngine]):
         qos: QoS = 2,
         wait: Wait = "stored",
         acknowledged_by: AcknowledgedBy | None = None,
-        timeout_s: DeliveryS | None = None,
+        timeout_s: TimeoutS = None,
     ) -> Receipt:
         """Put one message; return when it is stored as durably as the proxy promises.
 
@@ -169,16 +173,18 @@ class Publisher(BlockingClient[PublisherEngine]):
                 caller puts again what is in doubt. 0 stores nothing, sends no request and returns
                 at once: it is sent once to the current listeners (`Receipt.fate`).
             wait: delivered returns only when subscribers have acknowledged the message too, and
-                the receipt then says who; see `wait_delivered` for the other two, which are for
-                it only.
+                the receipt then says who.
+            acknowledged_by: for that; see `wait_delivered`.
+            timeout_s: what the call takes at most, both waits together. None: storing takes as long
+                as `retry` asks, and `wait` then another 60 s.
 
         Raises:
             InvalidNameError, TooLargeError: nothing was sent.
             PayloadError: the codec cannot write the payload, or its schema refuses it; nothing was
                 sent.
             NotDeliveredError: the message is stored, and too few have acknowledged it in time.
-            InDoubtError: no definite answer. If its `kept` is true, so is the message: `resume`,
-                or the next put, or the next process with this state sends it again, still once.
+            InDoubtError: no definite answer, in time. If its `kept` is true, so is the message:
+                `resume`, or the next put, or the next process with this state sends it again, once.
                 Otherwise it was not sent, because the proxy was not reached or an earlier one is
                 still in doubt: put it again.
             FencedError, ConflictError, LogChangedError, LimitError: refused.
@@ -188,11 +194,14 @@ class Publisher(BlockingClient[PublisherEngine]):
         put = self._payloads.put(
             Publisher.put, topic, payload, codec, key, headers, event_time_ns, qos
         )
-        if wait == "stored" and acknowledged_by is None and timeout_s is None:
-            return self._put(put)
-        by, patience_s = wait_of_put(wait, acknowledged_by, timeout_s, qos)
-        receipt = self._put(put)
-        delivery = self.wait_delivered(receipt, acknowledged_by=by, timeout_s=patience_s)
+        if wait == "stored" and acknowledged_by is None:
+            return self._put(put, timeout_s=timeout_s)
+        by = wait_of_put(wait, acknowledged_by, qos)
+        now_s = self._opened.asker.clock.now_s
+        began_s = now_s()
+        receipt = self._put(put, timeout_s=timeout_s)
+        left_s = DELIVERED_S if timeout_s is None else began_s + timeout_s - now_s()
+        delivery = self._wait_delivered(receipt, by, left_s)
         return replace(receipt, delivery=delivery)
 
     @checked
@@ -210,21 +219,26 @@ class Publisher(BlockingClient[PublisherEngine]):
         Args:
             acknowledged_by: how many subscribers, 1 to 2,000; "all" that are subscribed, and at
                 least one. Later subscriptions do not count; those that end are not waited for.
-            timeout_s: above 0, at most a day; while the proxy does not answer, its retries count.
+            timeout_s: above 0, at most a day; the last answer may take 2 s longer.
 
         Raises:
             NotDeliveredError: not in time; it has the ids that have acknowledged, and the others.
             LogChangedError: the proxy no longer has the message. LimitError: too many subscribers.
             UsageError.
         """
+        return self._wait_delivered(receipt, acknowledged_by, timeout_s)
+
+    def _wait_delivered(
+        self, receipt: Receipt, acknowledged_by: AcknowledgedBy, timeout_s: float
+    ) -> Delivery:
         clock = self._opened.asker.clock
         wait = DeliveryWait(receipt, acknowledged_by, timeout_s, now_s=clock.now_s)
-        while (pause_s := self._look(wait)) is not None:
+        while (pause_s := self._look(wait, timeout_s=wait.asks_s)) is not None:
             clock.sleep(pause_s)
         return wait.delivery
 
     @gated
-    def _look(self, wait: DeliveryWait) -> float | None:
+    def _look(self, wait: DeliveryWait, *, timeout_s: float) -> float | None:
         return self._run(wait.look(self._engine.session, self.outbox))
 
     @checked
@@ -238,6 +252,7 @@ class Publisher(BlockingClient[PublisherEngine]):
         headers: Sequence[Mapping[str, str] | None] | None = None,
         event_times_ns: Sequence[int | None] | None = None,
         qos: QoS = 2,
+        timeout_s: TimeoutS = None,
     ) -> Receipt:
         """Put messages as one batch: one request, one commit, all or none of them.
 
@@ -251,11 +266,17 @@ class Publisher(BlockingClient[PublisherEngine]):
         put = self._payloads.put_many(
             Publisher.put_many, topic, payloads, codec, keys, headers, event_times_ns, qos
         )
-        return self._put(put)
+        return self._put(put, timeout_s=timeout_s)
 
     @checked
     def put_batch(
-        self, topic: TopicName, batch: Batch, note: bytes | None = None, *, qos: QoS = 2
+        self,
+        topic: TopicName,
+        batch: Batch,
+        note: bytes | None = None,
+        *,
+        qos: QoS = 2,
+        timeout_s: TimeoutS = None,
     ) -> Receipt:
         """Put a batch, and store a note with its numbers (QoS 1 and 0: after it).
 
@@ -265,7 +286,8 @@ class Publisher(BlockingClient[PublisherEngine]):
                 were stored are not stored twice. `begin_run` begins other messages.
         """
         self._payloads.check_bytes(topic)
-        return self._put(WaitingPut(batch, encoded_put(topic_to_put_on(topic), batch), qos, note))
+        put = WaitingPut(batch, encoded_put(topic_to_put_on(topic), batch), qos, note)
+        return self._put(put, timeout_s=timeout_s)
 
     @sharing
     def _put(self, put: WaitingPut, others: Sequence[Shared]) -> Receipt:
@@ -282,7 +304,7 @@ class Publisher(BlockingClient[PublisherEngine]):
             self._sender.check_over()
 
     @gated
-    def interest(self, topic: TopicName) -> Interest:
+    def interest(self, topic: TopicName, *, timeout_s: TimeoutS = None) -> Interest:
         """Ask the proxy for the listeners of a topic; false if there are none.
 
         Raises:
@@ -302,6 +324,7 @@ class Publisher(BlockingClient[PublisherEngine]):
             InvalidNameError, InDoubtError.
         """
         qos0 = self._engine.lower_qos.qos0
+        self._gate.patience.wait(timeout_s)
         return self._run(qos0.wait_for_interest(names.exact(topic), timeout_s))
 
     @checked
@@ -335,6 +358,7 @@ class Publisher(BlockingClient[PublisherEngine]):
 
     @gated
     def _look_at_interests(self, watch: InterestWatch) -> None:
+        self._gate.patience.wait(watch.timeout_s)
         self._run(watch.look(self._engine.session))
 
     @property
@@ -372,22 +396,23 @@ class Publisher(BlockingClient[PublisherEngine]):
         self._check_is_free()
         life = self._gate.lives
         stop = threading.Event()
-        asker = self._opened.asker
-        outside = Stoppable(asker.transport, asker.clock, stop.is_set)
-        put = lambda *batch: self._put_from_stream(life, outside, *batch)  # noqa: E731
+        put = lambda *batch: self._put_from_stream(life, stop.is_set, *batch)  # noqa: E731
         stream = Stream(put, linger_s=linger_s, payloads=self._payloads, stop=stop)
         self._sender = stream.sender
         return stream
 
     @gated
-    def _put_from_stream(self, life: int, outside: Stoppable, topic: str, batch: Batch) -> Receipt:
+    def _put_from_stream(
+        self, life: int, is_stopped: Callable[[], bool], topic: str, batch: Batch
+    ) -> Receipt:
         self._gate.check_life(life, "this stream")
-        outside.go_on()  # else it would be numbered, and not sent
+        if is_stopped():  # else it would be numbered, and not sent
+            raise StoppedError
         put = WaitingPut(batch, encoded_batch(topic, batch), 2, is_alone=True)
-        return Shell(outside, outside, self._opened.state).run(self._engine.put(put))
+        return self._run(until_stopped(self._engine.put(put), is_stopped))
 
     @gated
-    def transaction(self, note: bytes | None = None) -> Transaction:
+    def transaction(self, note: bytes | None = None, *, timeout_s: TimeoutS = None) -> Transaction:
         """Put messages on several topics, all of them or none, exactly once.
 
             with publisher.transaction() as transaction:
@@ -400,12 +425,13 @@ class Publisher(BlockingClient[PublisherEngine]):
 
         Args:
             note: stored with the numbers; see `put_batch`.
+            timeout_s: of the end of the block, which sends them.
         """
         self._check_is_free()
         life = self._gate.lives
         return Transaction(
             lambda transaction: self._begin_block(life, transaction),
-            lambda batches: self._transact(life, batches, note),
+            lambda batches: self._transact(life, batches, note, timeout_s=timeout_s),
             self._payloads,
         )
 
@@ -417,18 +443,25 @@ class Publisher(BlockingClient[PublisherEngine]):
 
     @gated
     def _transact(
-        self, life: int, batches: Sequence[Encoded], note: bytes | None
+        self,
+        life: int,
+        batches: Sequence[Encoded],
+        note: bytes | None,
+        *,
+        timeout_s: float | None,
     ) -> tuple[Receipt, ...]:
         self._gate.check_life(life, "this transaction")
         return self._run(self._engine.transact(batches, note))
 
     @gated
-    def resume(self) -> Receipt | None:
+    def resume(self, *, timeout_s: TimeoutS = None) -> Receipt | None:
         """Send what is in doubt; return its receipt (of a transaction the first), None: nothing."""
         return self._run(self._engine.settle())[0] if self.outbox.pending else None
 
     @gated
-    def ready_for(self, topic: str, count: Count = 1, *, repeats: bool = False) -> int:
+    def ready_for(
+        self, topic: str, count: Count = 1, *, repeats: bool = False, timeout_s: TimeoutS = None
+    ) -> int:
         """Settle what is in doubt; return the sequence that the next message of a topic gets.
 
         Args:
@@ -438,7 +471,7 @@ class Publisher(BlockingClient[PublisherEngine]):
         return self._run(self._engine.ready_for(names.topic(topic), count, repeats=repeats))
 
     @gated
-    def begin_run(self, note: bytes, topics: Sequence[str]) -> None:
+    def begin_run(self, note: bytes, topics: Sequence[str], *, timeout_s: TimeoutS = None) -> None:
         """Begin to put messages with notes, which are all new; see `put_batch`.
 
         The numbering of the topics is read before the note is written. So if the state is later
@@ -448,6 +481,6 @@ class Publisher(BlockingClient[PublisherEngine]):
         self._run(self._engine.begin_run(note, [names.topic(topic) for topic in topics]))
 
     @gated
-    def connect(self) -> None:
+    def connect(self, *, timeout_s: TimeoutS = None) -> None:
         """Get an epoch; any older process with this id is fenced from now on (rule R11)."""
         self._run(self._engine.session.connecting())

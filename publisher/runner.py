@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.common.core.errors import ConfigurationError, TooLargeError
@@ -18,11 +19,15 @@ from reliable_pubsub.common.core.steps import (
     plan_digest,
     publisher_chunks,
 )
-from reliable_pubsub.common.progress import Advance
+from reliable_pubsub.common.progress import Advance, message_in_words
 from reliable_pubsub.common.system import system_errors
 
 from .client import Publisher
 from .core.receipt import Receipt
+
+SENT_LINES_MAX: Final = 200  # of one run, with a message each
+SENT_BYTES_MAX: Final = 200  # of its payload that are shown
+SENT_EVERY: Final = 10_000  # messages for each line after that
 
 
 def _content(path: Path, place: str) -> bytes:
@@ -92,6 +97,33 @@ class PublisherPlan:
         return left - position.message
 
 
+class Sent:
+    """Shows what was put: each of the first messages on a line, then how many they are."""
+
+    def __init__(self, show: Callable[[str], None], total: int, done: int = 0) -> None:
+        """Show nothing yet.
+
+        Args:
+            total, done: messages of the plan, and those of earlier runs.
+        """
+        self._show = show
+        self._total = total
+        self._done = done
+        self._lines_left = SENT_LINES_MAX
+
+    def put(self, receipt: Receipt, payloads: Sequence[bytes]) -> None:
+        """A request was stored, or offered at QoS 0."""
+        word = receipt.fate if receipt.fate in ("unwanted", "dropped") else "sent"
+        for index, payload in enumerate(payloads[: self._lines_left]):
+            one = receipt.part(index)
+            line = message_in_words(one.topic, one.offset, one.message_id, payload[:SENT_BYTES_MAX])
+            self._show(f"{word} {line}{'...' * (len(payload) > SENT_BYTES_MAX)}")
+        self._lines_left = max(self._lines_left - len(payloads), 0)
+        before, self._done = self._done, self._done + len(payloads)
+        if not self._lines_left and self._done // SENT_EVERY > before // SENT_EVERY:
+            self._show(f"sent {self._done:,} of {self._total:,} messages")
+
+
 def run_publisher(
     publisher: Publisher,
     plan: PublisherPlan,
@@ -99,8 +131,12 @@ def run_publisher(
     *,
     sleep: Callable[[float], None],
     advance: Advance,
+    sent: Sent | None = None,
 ) -> Mapping[str, int]:
     """Put the remaining messages of a plan; a step ends on a definite outcome (rule R16).
+
+    Args:
+        sent: shows them, where there is no bar.
 
     Returns:
         Messages put in this run, by topic.
@@ -130,6 +166,8 @@ def run_publisher(
             _wait(publisher, step, receipt)
         put[step.topic] = put.get(step.topic, 0) + chunk.count
         advance(chunk.count, f"put {step.topic}")
+        if sent is not None:
+            sent.put(receipt, batch.payloads)
         if chunk.sleep_s:
             sleep(chunk.sleep_s)
     return put

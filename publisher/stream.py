@@ -19,9 +19,15 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from reliable_pubsub.common.core.arguments import Seconds, check_argument, checked
+from reliable_pubsub.common.core.arguments import Seconds, TimeoutS, check_argument, checked
 from reliable_pubsub.common.core.batch import BATCH_ROOM_BYTES, PAYLOAD_OVERHEAD_BYTES, Batch
-from reliable_pubsub.common.core.errors import ForkedError, InDoubtError, PubSubError, UsageError
+from reliable_pubsub.common.core.errors import (
+    ForkedError,
+    InDoubtError,
+    PubSubError,
+    TimedOutError,
+    UsageError,
+)
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX
 from reliable_pubsub.common.core.names import TopicName
 
@@ -233,9 +239,10 @@ class StreamSender:
                 self.lock.release()
 
     def flush(self, patience_s: float | None = None) -> None:
-        """Send everything now; return when it is stored, or `patience_s` is over.
+        """Send everything now; return when it is stored.
 
         Raises:
+            TimedOutError: `patience_s` is over; the rest is still sent.
             PubSubError: the first thing that went wrong.
         """
         self.let_go()
@@ -249,20 +256,32 @@ class StreamSender:
             self._flushing = False
             if self.queue.error is not None:
                 raise self.queue.error
+            if not self.is_idle:
+                raise TimedOutError(
+                    f"not everything that was put is stored after {patience_s:g} s; tickets say "
+                    "what is, and the rest is still sent while the stream is open"
+                )
 
-    def close(self, error: BaseException | None = None) -> None:
+    def close(self, error: BaseException | None = None, *, timeout_s: float | None = None) -> None:
         """Flush, and release the publisher.
 
         Args:
             error: that the block ends with. After Ctrl-C what was put has STOP_S to be stored; the
                 rest ends with an InDoubtError, and the exception has a note of it.
+            timeout_s: that what was put has; then the rest ends in the same way.
 
         Raises:
             PubSubError: as `flush`; the publisher is released nevertheless.
         """
+        if self._closing and error is not None:  # its block ends with what `close` has raised
+            return
         stops = isinstance(error, KeyboardInterrupt)
         try:
-            self.flush(STOP_S if stops else None)
+            self.flush(STOP_S if stops else timeout_s)
+        except TimedOutError as late:
+            if not stops:
+                error, stops = late, True
+                raise
         except PubSubError:
             if not stops:
                 raise
@@ -296,15 +315,21 @@ class StreamSender:
             f"{unsent}; put those again."
         )
 
-    def begin_batch(self, topic: str, content_type: str | None, payload_bytes: int) -> ThreadBatch:
+    def begin_batch(
+        self, topic: str, content_type: str | None, payload_bytes: int, timeout_s: float | None
+    ) -> ThreadBatch:
         """Close the open batch and open one; the lock is held."""
         check_payload_bytes(payload_bytes)
         topic = topic_to_put_on(topic)  # here: an error of the sending thread ends the stream
         queue = self.queue
-        for wait_s in _looks(None):
+        for wait_s in _looks(timeout_s):
             if queue.has_room or queue.error is not None:
                 break
             self._room.wait(wait_s)
+        else:
+            raise TimedOutError(
+                f"the stream has had no room for {timeout_s:g} s; this message was not added"
+            )
         if queue.unsent is not None:
             raise queue.unsent
         if self._closing:
@@ -375,20 +400,31 @@ class Stream:
     def __repr__(self) -> str:
         return f"<Stream{' (closed)' if self.sender.is_closed else ''}>"
 
-    def put(self, topic: TopicName, payload: object, *, codec: AnyCodec | None = None) -> Ticket:
+    def put(
+        self,
+        topic: TopicName,
+        payload: object,
+        *,
+        codec: AnyCodec | None = None,
+        timeout_s: TimeoutS = None,
+    ) -> Ticket:
         """Add a message; it is sent when its batch is full, or `linger_s` has passed.
 
         Waits only while FULL_BATCHES_MAX full batches are queued.
 
         Args:
             payload, codec: as in `Publisher.put`; a message of another codec begins another batch.
+            timeout_s: that it waits.
 
         Raises:
-            UsageError, TooLargeError, InvalidNameError, PayloadError: nothing was added.
+            UsageError, TooLargeError, InvalidNameError, PayloadError, TimedOutError: nothing was
+                added.
             PubSubError: the stream has failed; `Ticket.result` has the outcome of each message.
         """
         if type(topic) is not str:  # the decorator would be half of what this call costs
             topic = check_argument(Stream.put, "topic", topic)
+        if timeout_s is not None:
+            timeout_s = check_argument(Stream.put, "timeout_s", timeout_s)
         content_type = None
         if type(payload) is bytes and codec is None and not self._has_codecs:
             plain, size = payload, len(payload) + PAYLOAD_OVERHEAD_BYTES
@@ -407,7 +443,7 @@ class Stream:
                 or batch.size + size > BATCH_ROOM_BYTES
                 or len(batch.payloads) == BATCH_MESSAGES_MAX
             ):
-                batch = sender.begin_batch(topic, content_type, len(plain))
+                batch = sender.begin_batch(topic, content_type, len(plain), timeout_s)
             batch.size += size
             batch.payloads.append(plain)
             return (Ticket(batch, len(batch.payloads) - 1), sender.leave())[0]
@@ -415,21 +451,25 @@ class Stream:
             sender.let_go()
             raise
 
-    def flush(self) -> None:
+    @checked
+    def flush(self, *, timeout_s: TimeoutS = None) -> None:
         """Send everything now; return when it is stored.
 
         Raises:
+            TimedOutError: not everything is stored in time.
             PubSubError: the first thing that went wrong.
         """
-        self.sender.flush()
+        self.sender.flush(timeout_s)
 
-    def close(self) -> None:
+    @checked
+    def close(self, *, timeout_s: TimeoutS = None) -> None:
         """Flush, and release the publisher.
 
         Raises:
+            TimedOutError: not everything is stored in time; a note says what is not sent.
             PubSubError: as `flush`; the publisher is released nevertheless.
         """
-        self.sender.close()
+        self.sender.close(timeout_s=timeout_s)
 
     def __enter__(self) -> Stream:
         return self

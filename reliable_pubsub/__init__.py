@@ -5,7 +5,6 @@
 The rooms (common, proxy, publisher, subscriber) stand beside this folder and are linked into it.
 """
 
-import logging
 import platform
 from importlib import import_module
 from pathlib import Path
@@ -20,8 +19,6 @@ if platform.system() == "Windows":  # asked so, because type checkers would skip
 _here = Path(__file__).parent
 if not (_here / "common").is_dir():  # a checkout without symbolic links
     __path__.append(str(_here.parent))
-
-logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent, until a program listens
 
 if TYPE_CHECKING:
     from .public import *  # noqa: F403

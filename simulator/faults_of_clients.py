@@ -66,10 +66,18 @@ class PlanAfterPut(Publisher):
         self._held_back: set[str] = set()
         super().__init__(client, _world=_hold_back(_world, self._held_back), **more)
 
-    def put_batch(self, topic: str, batch: Any, note: bytes | None = None, *, qos: QoS = 2) -> Any:
+    def put_batch(
+        self,
+        topic: str,
+        batch: Any,
+        note: bytes | None = None,
+        *,
+        qos: QoS = 2,
+        timeout_s: float | None = None,
+    ) -> Any:
         self._held_back.add("plan")
         try:
-            receipt = super().put_batch(topic, batch, note, qos=qos)
+            receipt = super().put_batch(topic, batch, note, qos=qos, timeout_s=timeout_s)
         finally:
             self._held_back.clear()
         assert note is not None
@@ -80,9 +88,17 @@ class PlanAfterPut(Publisher):
 class ForgetsBatchInDoubt(Publisher):
     """Gives up a put of unknown outcome; the plan continues after it."""
 
-    def put_batch(self, topic: str, batch: Any, note: bytes | None = None, *, qos: QoS = 2) -> Any:
+    def put_batch(
+        self,
+        topic: str,
+        batch: Any,
+        note: bytes | None = None,
+        *,
+        qos: QoS = 2,
+        timeout_s: float | None = None,
+    ) -> Any:
         try:
-            return super().put_batch(topic, batch, note, qos=qos)
+            return super().put_batch(topic, batch, note, qos=qos, timeout_s=timeout_s)
         except InDoubtError:
             if self.outbox.pending is not None and not self.outbox.pending.number:
                 self.outbox.pending = None

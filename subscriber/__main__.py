@@ -179,6 +179,7 @@ def _run(
                 sleep=time.sleep,
                 advance=advance,
                 warn=lambda error: complain(f"warning [{error.code}]: {error}"),
+                tell=complain,
             ).run(mark)
     finally:
         file.close()

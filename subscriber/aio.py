@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
 from reliable_pubsub.common.aio import AioClient, closing, gated
 from reliable_pubsub.common.core import names
-from reliable_pubsub.common.core.arguments import Seconds, checked, when_refused
+from reliable_pubsub.common.core.arguments import Seconds, TimeoutS, checked, when_refused
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.dead_letter import MaxDeliveries
+from reliable_pubsub.common.core.errors import InDoubtError
 from reliable_pubsub.common.core.message_base import (
     Count,
     DelayS,
@@ -24,6 +26,8 @@ from reliable_pubsub.common.core.names import TopicName
 from reliable_pubsub.common.core.pattern import Pattern, Topics
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.start import PositionToSeek, StartOrPosition
+from reliable_pubsub.common.core.stopping import GRACE_S, StopSignal, until_stopped
+from reliable_pubsub.common.opened import CLOSE_S
 from reliable_pubsub.common.world import REAL, World
 
 from .aio_handling import Awaiting, run
@@ -35,6 +39,7 @@ from .core.qos0_queue import UnstoredCounts
 from .core.reading import Reading, read_history, read_newest, start_of_reading
 from .core.subscribe_call import SeekCall, SubscribeCall
 from .core.subscribing import OnLogChanged
+from .life import UNSENT
 from .loop import AioLoop
 from .opening import open_subscriber
 from .qos_warning import warn_of_lower_qos
@@ -85,6 +90,7 @@ class Subscriber(AioClient[SubscriberEngine]):
         )
         self._inbox = opened.engine.session.inbox
         self._handlers = Handlers()
+        self._stops = StopSignal()
         super().__init__(client, opened, waits=False)
         self._gate.undo = self._inbox.undo
         if opened.remembers:
@@ -96,10 +102,13 @@ class Subscriber(AioClient[SubscriberEngine]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is None:
-            await self.close()
-        else:
+        if kind is not None:
             await self._break_off(error)
+            return
+        try:
+            await self.close()
+        except InDoubtError as unsent:
+            self._engine.session.tell(logging.WARNING, f"{UNSENT}: {unsent}")
 
     @closing
     async def _break_off(self, error: BaseException | None) -> None:
@@ -116,8 +125,11 @@ class Subscriber(AioClient[SubscriberEngine]):
             self._free(error)
 
     @closing
-    async def close(self) -> None:
+    async def close(self, *, timeout_s: Seconds = CLOSE_S) -> None:
         """Acknowledge the messages in hand, send the cursors, and close socket and state.
+
+        Args:
+            timeout_s: that the proxy has for its answers.
 
         Raises:
             InDoubtError: without `state_dir`; the proxy may deliver messages again.
@@ -125,7 +137,7 @@ class Subscriber(AioClient[SubscriberEngine]):
         if self._gate.closed:
             self._free(None)
             return
-        with self._opened.last_call(self._free):
+        with self._opened.last_call(self._free, timeout_s):
             self._gate.begin_again()
             await self._run(self._engine.leave(tells_ahead=not self._opened.remembers))
 
@@ -148,6 +160,7 @@ class Subscriber(AioClient[SubscriberEngine]):
         max_deliveries: MaxDeliveries | None = None,
         group: str | None = None,
         ordered_by: Literal["key"] | None = None,
+        timeout_s: TimeoutS = None,
     ) -> int:
         """Subscribe; return the cursor. Arguments and errors are the blocking client's."""
         call = SubscribeCall(
@@ -155,10 +168,13 @@ class Subscriber(AioClient[SubscriberEngine]):
             session=session, lease_s=lease_s, push=push, max_deliveries=max_deliveries,
             group=group, ordered_by=ordered_by,
         )  # fmt: skip
-        return await self._run(call.begin(self._engine, remembers=self._opened.remembers))
+        begun = call.begin(self._engine, remembers=self._opened.remembers)
+        return await self._run(until_stopped(begun, self._stops.begin().is_over, GRACE_S))
 
     @gated
-    async def seek(self, topic: TopicName | Pattern, start: PositionToSeek) -> int:
+    async def seek(
+        self, topic: TopicName | Pattern, start: PositionToSeek, *, timeout_s: TimeoutS = None
+    ) -> int:
         """Move an existing subscription; arguments and errors are the blocking client's."""
         return await self._run(SeekCall(topic, start).begin(self._engine))
 
@@ -180,7 +196,9 @@ class Subscriber(AioClient[SubscriberEngine]):
         return self._inbox.of(topic).qos0.counts
 
     @gated
-    async def unsubscribe(self, topic: TopicName | Pattern, *, ends_group: bool = False) -> None:
+    async def unsubscribe(
+        self, topic: TopicName | Pattern, *, ends_group: bool = False, timeout_s: TimeoutS = None
+    ) -> None:
         """End a subscription; undelivered messages will not be delivered."""
         await self._run(self._engine.unsubscribe(topic, ends_group=ends_group))
 
@@ -194,6 +212,7 @@ class Subscriber(AioClient[SubscriberEngine]):
         to a task that was dropped.
         """
         delivers, state = self._engine.of(topic)
+        self._gate.patience.wait(timeout_s)
         return await self._run(delivers.get(state, max_messages, timeout_s))
 
     @checked
@@ -204,13 +223,16 @@ class Subscriber(AioClient[SubscriberEngine]):
             timeout_s: end after this long without a message; None waits forever.
         """
         wait_s = float("inf") if timeout_s is None else timeout_s
-        return AioLoop(lambda loop: self._take(loop, topic, wait_s))
+        return AioLoop(lambda loop: self._take(loop, topic, wait_s), self._stops.begin())
 
     @gated
     async def _take(self, loop: AioLoop, topic: Topics, wait_s: float) -> None:
         """Settle what the loop has taken, and give it the next messages."""
-        delivers, state = self._engine.of(topic)
-        loop.begin(state, await self._run(delivers.take(state, wait_s)))
+        if wait_s:
+            self._gate.patience.wait(wait_s, is_loop=self._opened.asks_forever)
+        else:
+            self._gate.patience.begin(loop.asks_s)
+        loop.begin(*await self._run(self._engine.take(topic, wait_s, loop.until)))
         loop.on_taken = self._engine.record_taken if self._opened.recorder.active else None
         self._gate.steps = loop
 
@@ -263,11 +285,11 @@ class Subscriber(AioClient[SubscriberEngine]):
         await run(Awaiting(self), self._handlers, timeout_s)
 
     def stop(self) -> None:
-        """End `run` after the message that is being handled; at once, or within 2 s if none is."""
-        self._handlers.is_stopped = True
+        """End `run` and loops over `messages`, or the next one; see the blocking client."""
+        self._stops.set()
 
     @gated
-    async def acknowledge(self, topic: Topics) -> None:
+    async def acknowledge(self, topic: Topics, *, timeout_s: TimeoutS = None) -> None:
         """Acknowledge the delivered messages; returns when the proxy has stored the cursor."""
         delivers, state = self._engine.of(topic)
         await self._run(delivers.acknowledge(state))
@@ -278,45 +300,52 @@ class Subscriber(AioClient[SubscriberEngine]):
 
     @gated
     @when_refused(_keep)
-    async def reject(self, message: Message, reason: str) -> int:
+    async def reject(self, message: Message, reason: str, *, timeout_s: TimeoutS = None) -> int:
         """Reject a message: it goes to `<topic>.dead`; return the offset of the dead letter."""
         return await self._run(self._engine.reject(message, reason))
 
     @gated
-    async def ack(self, message: Message) -> None:
+    async def ack(self, message: Message, *, timeout_s: TimeoutS = None) -> None:
         """Acknowledge a message of a group, in any order; returns when the proxy has stored it."""
         await self._run(self._engine.groups.settle(message, "ack"))
 
     @gated
     @when_refused(_keep)
-    async def nack(self, message: Message, *, delay_s: DelayS = 0.0) -> None:
+    async def nack(
+        self, message: Message, *, delay_s: DelayS = 0.0, timeout_s: TimeoutS = None
+    ) -> None:
         """Give a message of a group back: it comes again, to any member, as redelivered."""
         await self._run(self._engine.nack(message, round(delay_s * 1000)))
 
     @gated
-    async def extend(self, message: Message) -> None:
+    async def extend(self, message: Message, *, timeout_s: TimeoutS = None) -> None:
         """Begin the lease of a message of a group again, while it takes long to process."""
         await self._run(self._engine.groups.settle(message, "extend"))
 
     @gated
-    async def keep_alive(self) -> None:
+    async def keep_alive(self, *, timeout_s: TimeoutS = None) -> None:
         """Renew the lease of every subscription, while a message takes long to process."""
         await self._run(self._engine.keep_alive())
 
     @gated
     async def history(
-        self, topic: TopicName, start: int | Start = 0, *, max_messages: Count = 100
+        self,
+        topic: TopicName,
+        start: int | Start = 0,
+        *,
+        max_messages: Count = 100,
+        timeout_s: TimeoutS = None,
     ) -> list[Message]:
         """Read stored messages; no subscription is needed or touched."""
         session, begin = self._engine.session, start_of_reading(start)
         return await self._run(read_history(session, names.exact(topic), begin, max_messages))
 
     @gated
-    async def read(self, topic: TopicName) -> Reading:
+    async def read(self, topic: TopicName, *, timeout_s: TimeoutS = None) -> Reading:
         """The newest message, and the position after it."""
         return await self._run(read_newest(self._engine.session, names.exact(topic)))
 
     @gated
-    async def connect(self) -> None:
+    async def connect(self, *, timeout_s: TimeoutS = None) -> None:
         """Get an epoch now; the other calls do it when they need one."""
         await self._run(self._engine.session.connecting())

@@ -6,12 +6,13 @@ import asyncio
 import inspect
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, Any
 
 from reliable_pubsub.common.aio import gated
-from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.pattern import Topics
+from reliable_pubsub.common.core.stopping import GRACE_S, until_stopped
 
 from .core.handlers import Handlers
 from .handling import IN_RUN, RunSteps, Step, steps_of_run
@@ -28,21 +29,26 @@ class Awaiting:
         self.now_s, self.sleep = subscriber._opened.asker.clock.now_s, asyncio.sleep
         self.engine, self.inbox = subscriber._engine, subscriber._inbox
         self.subscribe, self.use_push = subscriber.subscribe, subscriber.use_push
-        self.reject, self.keep_alive = subscriber.reject, subscriber.keep_alive
+        self.until = subscriber._stops.begin()
         self._subscriber = subscriber
         self._gate = subscriber._gate
+        self.asks_s = inf if subscriber._opened.asks_forever else None
 
     @gated
-    async def wait_any(self, topics: Sequence[Topics], timeout_s: float) -> Topics | None:
-        return await self._subscriber._run(self.engine.wait_any(topics, timeout_s))
+    async def wait_any(self, topics: Sequence[Topics], wait_s: float) -> Topics | None:
+        self._gate.patience.wait(wait_s, is_loop=self.asks_s is not None)
+        waiting = self.engine.wait_any(topics, wait_s)
+        return await self._subscriber._run(until_stopped(waiting, self.until.is_over))
 
     @gated
-    async def fail(self, message: Message, pause_s: float | None, reason: str) -> None:
-        await self._subscriber._run(self.engine.groups.fail(message, pause_s, reason))
+    async def settle(self, settling: Any) -> None:
+        self._gate.patience.begin(self.asks_s)
+        await self._subscriber._run(until_stopped(settling, self.until.is_over, GRACE_S))
 
     def turn(self, topic: Topics) -> tuple[AioLoop, Step]:
         subscriber = self._subscriber
         loop = AioLoop(lambda loop: subscriber._take_fetched(loop, topic), handles=True)
+        loop.asks_s = self.asks_s
         return loop, partial(anext, loop, None)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from reliable_pubsub.common.core import names
-from reliable_pubsub.common.core.arguments import Seconds, checked, when_refused
+from reliable_pubsub.common.core.arguments import Seconds, TimeoutS, checked, when_refused
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.dead_letter import MaxDeliveries
 from reliable_pubsub.common.core.message_base import (
@@ -23,13 +23,13 @@ from reliable_pubsub.common.core.names import TopicName
 from reliable_pubsub.common.core.pattern import Pattern, Topics
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.start import PositionToSeek, StartOrPosition
-from reliable_pubsub.common.gate import gated, gated_after_close
+from reliable_pubsub.common.core.stopping import GRACE_S, StopSignal, until_stopped
+from reliable_pubsub.common.gate import gated
 from reliable_pubsub.common.world import REAL, World
 
 from .core.fetching import OnLowerQoS
 from .core.handlers import Handlers, Handles, OnFailure, PauseS
-from .core.pull_timer import PushCounts, PushTiming
-from .core.qos0_queue import UnstoredCounts
+from .core.pull_timer import PushTiming
 from .core.reading import Reading, read_history, read_newest, start_of_reading
 from .core.subscribe_call import SeekCall, SubscribeCall
 from .core.subscribing import OnLogChanged
@@ -51,6 +51,9 @@ class Subscriber(SubscriberLife):
     A message is acknowledged when the program comes back for the next one,
     calls `acknowledge`, or leaves the `with` block without an error. With `state_dir` the position
     survives the process, and messages in hand when it died are redelivered, with `redelivered` set.
+
+    While the proxy is unreachable, a call asks again: until its `timeout_s` is over, or as often as
+    `retry` says; `run` and loops ask until `stop`, unless `retry` or the settings give a number.
     """
 
     @checked
@@ -108,6 +111,7 @@ class Subscriber(SubscriberLife):
         )
         super().__init__(client, opened)
         self._handlers = Handlers()
+        self._stops = StopSignal()
 
     @gated
     def subscribe(
@@ -124,6 +128,7 @@ class Subscriber(SubscriberLife):
         max_deliveries: MaxDeliveries | None = None,
         group: str | None = None,
         ordered_by: Literal["key"] | None = None,
+        timeout_s: TimeoutS = None,
     ) -> int:
         """Subscribe, from the end of the topic; an existing subscription resumes.
 
@@ -178,10 +183,13 @@ class Subscriber(SubscriberLife):
             session=session, lease_s=lease_s, push=push, max_deliveries=max_deliveries,
             group=group, ordered_by=ordered_by,
         )  # fmt: skip
-        return self._run(call.begin(self._engine, remembers=self._opened.remembers))
+        begun = call.begin(self._engine, remembers=self._opened.remembers)
+        return self._run(until_stopped(begun, self._stops.begin().is_over, GRACE_S))
 
     @gated
-    def seek(self, topic: TopicName | Pattern, start: PositionToSeek) -> int:
+    def seek(
+        self, topic: TopicName | Pattern, start: PositionToSeek, *, timeout_s: TimeoutS = None
+    ) -> int:
         """Move an existing subscription to a start, whatever was acknowledged.
 
         Messages delivered before are redelivered, with `redelivered` set; skipped ones are not
@@ -203,23 +211,10 @@ class Subscriber(SubscriberLife):
         """
         self._engine.use_push(topic, push)
 
-    @gated_after_close
-    def is_pushed(self, topic: Topics) -> bool:
-        """Whether push is on for a topic, also while it does not work and the topic is polled."""
-        return topic in self._engine.pushing
-
-    @gated_after_close
-    def push_counts(self, topic: Topics) -> PushCounts:
-        """Counts of the pushes of a topic for which push is on, in this process."""
-        return self._engine.pushing.counts(topic)
-
-    @gated_after_close
-    def unstored_counts(self, topic: str) -> UnstoredCounts:
-        """Counts of the QoS 0 messages of a topic, in this process."""
-        return self.inbox.of(topic).qos0.counts
-
     @gated
-    def unsubscribe(self, topic: TopicName | Pattern, *, ends_group: bool = False) -> None:
+    def unsubscribe(
+        self, topic: TopicName | Pattern, *, ends_group: bool = False, timeout_s: TimeoutS = None
+    ) -> None:
         """End a subscription; undelivered messages will not be delivered.
 
         A member of a group leaves it: what is in hand is acknowledged, as by `get`, and the group
@@ -247,7 +242,8 @@ class Subscriber(SubscriberLife):
         Args:
             topic: or a pattern that is subscribed to; then the messages are of one of its topics.
             max_messages: 1 to 65,536; fewer are returned if fewer are available.
-            timeout_s: how long to wait for the first one; 0 asks once.
+            timeout_s: how long to wait for the first one; 0 asks once. The last answer may take 2 s
+                longer.
 
         Returns:
             Messages in offset order; none if there were none in time.
@@ -260,6 +256,7 @@ class Subscriber(SubscriberLife):
             InDoubtError, FencedError, LogChangedError.
         """
         delivers, state = self._engine.of(topic)
+        self._gate.patience.wait(timeout_s)
         return self._run(delivers.get(state, max_messages, timeout_s))
 
     @checked
@@ -267,14 +264,14 @@ class Subscriber(SubscriberLife):
         """Yield messages one by one; the next step, a next call or `close` acknowledges each.
 
         Args:
-            timeout_s: end after this long without a message; None waits forever.
+            timeout_s: end after this long without a message; None waits until `stop`.
 
         Raises:
             NotSubscribedError, LostError, DeadLetterRefusedError, InDoubtError, FencedError,
             LogChangedError: at a step, as `get`.
         """
         wait_s = float("inf") if timeout_s is None else timeout_s
-        return self._steps(MessageLoop(), topic, wait_s)
+        return self._steps(MessageLoop(self._stops.begin()), topic, wait_s)
 
     def _steps(
         self, loop: MessageLoop, topic: Topics, wait_s: float
@@ -285,8 +282,11 @@ class Subscriber(SubscriberLife):
     @gated
     def _take(self, loop: MessageLoop, topic: Topics, wait_s: float) -> None:
         """Settle what the loop has taken, and give it the next messages."""
-        delivers, state = self._engine.of(topic)
-        loop.begin(state, self._run(delivers.take(state, wait_s)))
+        if wait_s:
+            self._gate.patience.wait(wait_s, is_loop=self._opened.asks_forever)
+        else:
+            self._gate.patience.begin(loop.asks_s)
+        loop.begin(*self._run(self._engine.take(topic, wait_s, loop.until)))
         loop.on_taken = self._engine.record_taken if self._opened.recorder.active else None
         self._gate.steps = loop
 
@@ -347,19 +347,24 @@ class Subscriber(SubscriberLife):
         Raises:
             Exception: of a handler, after its retries; the message is not acknowledged.
             UsageError: it is called while it runs, from a handler or in another thread.
-            LostError, InDoubtError, NotSubscribedError, FencedError, LogChangedError: as `get`.
+            LostError, NotSubscribedError, FencedError, LogChangedError: as `get`.
+            InDoubtError: only with a number of retries, or `timeout_s`; else it asks until `stop`.
         """
         run(Blocking(self), self._handlers, timeout_s)
 
     def stop(self) -> None:
-        """End `run` after the message that is being handled; at once, or within 2 s if none is.
+        """End `run` and loops over `messages` after the message in work; also while none comes.
+
+        They return as if there were no more messages, in less than 2 s, also while the proxy is
+        unreachable or a failed handler pauses (its message is redelivered). If none is open, the
+        next one ends. A `subscribe` that has no answer is broken off, with `StoppedError`.
 
         May be called by a handler, a signal handler, or another thread.
         """
-        self._handlers.is_stopped = True
+        self._stops.set()
 
     @gated
-    def acknowledge(self, topic: Topics) -> None:
+    def acknowledge(self, topic: Topics, *, timeout_s: TimeoutS = None) -> None:
         """Acknowledge the delivered messages; returns when the proxy has stored the cursor.
 
         Raises:
@@ -374,7 +379,7 @@ class Subscriber(SubscriberLife):
 
     @gated
     @when_refused(_keep)
-    def reject(self, message: Message, reason: str) -> int:
+    def reject(self, message: Message, reason: str, *, timeout_s: TimeoutS = None) -> int:
         """Reject a message: it goes to `<topic>.dead`, and is not redelivered.
 
         Messages delivered before it are acknowledged too; later messages of the same `get` stay in
@@ -401,7 +406,7 @@ class Subscriber(SubscriberLife):
         return self._run(self._engine.reject(message, reason))
 
     @gated
-    def ack(self, message: Message) -> None:
+    def ack(self, message: Message, *, timeout_s: TimeoutS = None) -> None:
         """Acknowledge a message of a group, in any order; returns when the proxy has stored it.
 
         `get` and a loop acknowledge what they gave before, so this is for what is done earlier.
@@ -416,7 +421,7 @@ class Subscriber(SubscriberLife):
 
     @gated
     @when_refused(_keep)
-    def nack(self, message: Message, *, delay_s: DelayS = 0.0) -> None:
+    def nack(self, message: Message, *, delay_s: DelayS = 0.0, timeout_s: TimeoutS = None) -> None:
         """Give a message of a group back: it comes again, to any member, as redelivered.
 
         Args:
@@ -429,7 +434,7 @@ class Subscriber(SubscriberLife):
         self._run(self._engine.nack(message, round(delay_s * 1000)))
 
     @gated
-    def extend(self, message: Message) -> None:
+    def extend(self, message: Message, *, timeout_s: TimeoutS = None) -> None:
         """Begin the lease of a message of a group again, while it takes long to process.
 
         Raises:
@@ -439,7 +444,7 @@ class Subscriber(SubscriberLife):
         self._run(self._engine.groups.settle(message, "extend"))
 
     @gated
-    def keep_alive(self) -> None:
+    def keep_alive(self, *, timeout_s: TimeoutS = None) -> None:
         """Renew the lease of every subscription, while a message takes long to process.
 
         Raises:
@@ -449,7 +454,12 @@ class Subscriber(SubscriberLife):
 
     @gated
     def history(
-        self, topic: TopicName, start: int | Start = 0, *, max_messages: Count = 100
+        self,
+        topic: TopicName,
+        start: int | Start = 0,
+        *,
+        max_messages: Count = 100,
+        timeout_s: TimeoutS = None,
     ) -> list[Message]:
         """Read stored messages; no subscription is needed or touched.
 
@@ -471,7 +481,7 @@ class Subscriber(SubscriberLife):
         return self._run(read_history(session, names.exact(topic), begin, max_messages))
 
     @gated
-    def read(self, topic: TopicName) -> Reading:
+    def read(self, topic: TopicName, *, timeout_s: TimeoutS = None) -> Reading:
         """The newest message, and the position after it.
 
         `subscribe(topic, start=reading.position)` then delivers every later message, once: no
@@ -481,23 +491,3 @@ class Subscriber(SubscriberLife):
             InDoubtError.
         """
         return self._run(read_newest(self._engine.session, names.exact(topic)))
-
-    @property
-    @gated_after_close
-    def note(self) -> bytes | None:
-        """The last note that was stored, by `record` or `write_note`."""
-        return self.inbox.note
-
-    @gated
-    def record(self, topic: Topics, note: bytes) -> None:
-        """Write that the messages in hand are processed, and a note, in one durable step.
-
-        Args:
-            note: found in `note` after a crash.
-        """
-        self._run(self._engine.record(topic, note))
-
-    @gated
-    def write_note(self, note: bytes) -> None:
-        """Write a note durably when no message belongs to it."""
-        self._opened.state.write(self.inbox.write_note(note), durable=True)

@@ -13,17 +13,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from reliable_pubsub.common.core.batch import Message
-from reliable_pubsub.common.core.errors import UsageError
+from reliable_pubsub.common.core.errors import StoppedError, UsageError
 from reliable_pubsub.common.core.pattern import Topics
+from reliable_pubsub.common.core.stopping import GRACE_S, LOOK_S, until_stopped
 from reliable_pubsub.common.frames import frames_of
 from reliable_pubsub.common.gate import gated
 
-from .core.handlers import LOOK_S, TURN_MESSAGES, Handler, Handlers, check_finished, reason_of
+from .core.handlers import TURN_MESSAGES, Handler, Handlers, check_finished, reason_of
 from .loop import MessageLoop
 
 if TYPE_CHECKING:
@@ -48,19 +50,23 @@ class Blocking:
         self.now_s, self.sleep = clock.now_s, clock.sleep
         self.engine, self.inbox = subscriber._engine, subscriber.inbox
         self.subscribe, self.use_push = subscriber.subscribe, subscriber.use_push
-        self.reject, self.keep_alive = subscriber.reject, subscriber.keep_alive
+        self.until = subscriber._stops.begin()
         self._subscriber = subscriber
         self._gate = subscriber._gate
+        self.asks_s = inf if subscriber._opened.asks_forever else None
 
     @gated
-    def wait_any(self, topics: Sequence[Topics], timeout_s: float) -> Topics | None:
+    def wait_any(self, topics: Sequence[Topics], wait_s: float) -> Topics | None:
         """Settle what is in hand; wait until one of the topics has messages to deliver."""
-        return self._subscriber._run(self.engine.wait_any(topics, timeout_s))
+        self._gate.patience.wait(wait_s, is_loop=self.asks_s is not None)
+        waiting = self.engine.wait_any(topics, wait_s)
+        return self._subscriber._run(until_stopped(waiting, self.until.is_over))
 
     @gated
-    def fail(self, message: Message, pause_s: float | None, reason: str) -> None:
-        """Give a message of a group back for a pause; None: let it die."""
-        self._subscriber._run(self.engine.groups.fail(message, pause_s, reason))
+    def settle(self, settling: Any) -> None:
+        """Settle a message that has failed, by a conversation; `stop` gives it GRACE_S."""
+        self._gate.patience.begin(self.asks_s)
+        self._subscriber._run(until_stopped(settling, self.until.is_over, GRACE_S))
 
     def turn(self, topic: Topics) -> tuple[MessageLoop, Step]:
         """A loop over the messages that are here, each processed when that is noted.
@@ -69,6 +75,7 @@ class Blocking:
             And the step that takes the next one; None: there are no more.
         """
         loop = MessageLoop(handles=True)
+        loop.asks_s = self.asks_s
         return loop, partial(next, self._subscriber._steps(loop, topic, 0.0), None)
 
 
@@ -114,7 +121,7 @@ def _joined(client: Blocking | Awaiting, handlers: Handlers) -> RunSteps:
     topics = handlers.in_turn()
     for topic, group in handlers.groups():
         if not client.engine.groups.is_in(topic, group):
-            yield partial(client.subscribe, topic, group=group)
+            yield partial(client.subscribe, topic, group=group, timeout_s=client.asks_s)
     for one in topics if len(topics) > 1 else ():
         if client.engine.is_to_be_pushed(one):
             yield partial(client.use_push, one, True)
@@ -125,16 +132,24 @@ def steps_of_run(
     client: Blocking | Awaiting, handlers: Handlers, timeout_s: float | None
 ) -> RunSteps:
     """All of `run`. Returns the exception of a handler that ends it."""
-    handlers.is_stopped = False
-    yield from _joined(client, handlers)
-    last_s, patience_s = client.now_s(), inf if timeout_s is None else timeout_s
-    while not (handlers.is_stopped or handlers.are_none):
+    failure = None
+    with suppress(StoppedError):
+        failure = yield from _turns(client, handlers, inf if timeout_s is None else timeout_s)
+    if failure is None and client.until.is_over():
+        client.until.heed()
+    return failure
+
+
+def _turns(client: Blocking | Awaiting, handlers: Handlers, patience_s: float) -> RunSteps:
+    """One topic after the other, until it is stopped, or none has a message in time."""
+    if not client.until.is_over():
+        yield from _joined(client, handlers)
+    last_s = client.now_s()
+    while not (client.until.is_over() or handlers.are_none):
         left_s = max(last_s + patience_s - client.now_s(), 0.0)
-        topic = yield partial(client.wait_any, handlers.in_turn(), min(left_s, LOOK_S))
+        topic = yield partial(client.wait_any, handlers.in_turn(), left_s)
         if topic is None:
-            if left_s <= LOOK_S:
-                return None
-            continue
+            return None
         handler, in_group = handlers.of(topic), client.engine.is_member(topic)
         if handler is None:
             continue
@@ -152,7 +167,7 @@ def steps_of_run(
             else:
                 check_finished(message, result)
             loop.note_handled()
-            if handlers.is_stopped or handlers.of(topic) is not handler:
+            if client.until.is_over() or handlers.of(topic) is not handler:
                 break
         last_s = client.now_s()
     return None
@@ -176,15 +191,14 @@ def _failed(
         _warn(handler, message, error, attempts, pause_s)
         if pause_s is None and handler.on_failure == "stop":
             return error
+        reason = reason_of(error, attempts)
         if in_group:
-            yield partial(client.fail, message, pause_s, reason_of(error, attempts))
+            yield partial(client.settle, client.engine.groups.fail(message, pause_s, reason))
             return None
         if pause_s is None:
-            yield partial(client.reject, message, reason_of(error, attempts))
+            yield partial(client.settle, client.engine.reject(message, reason))
             return None
-        if client.inbox.of(message.topic).place.terms.lease_ms:
-            yield client.keep_alive
-        yield partial(client.sleep, pause_s)
+        yield from _pause(client, message, pause_s)
         try:
             result = yield partial(handler.call, message)
         except Exception as again:
@@ -193,6 +207,18 @@ def _failed(
         else:
             check_finished(message, result)
             return None
+
+
+def _pause(client: Blocking | Awaiting, message: Message, seconds: float) -> RunSteps:
+    """Pause before a retry; a `stop` ends it, and the message is redelivered."""
+    if client.inbox.of(message.topic).place.terms.lease_ms and not client.until.is_over():
+        yield partial(client.settle, client.engine.keep_alive())
+    while not client.until.is_over():
+        if seconds <= 0:
+            return None
+        yield partial(client.sleep, min(seconds, LOOK_S))
+        seconds -= LOOK_S
+    raise StoppedError
 
 
 def _warn(

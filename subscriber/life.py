@@ -1,15 +1,24 @@
-"""The life of a blocking subscriber: how it connects, and how it ends."""
+"""The life of a blocking subscriber: how it connects, how it ends, and what can be looked at."""
 
 from __future__ import annotations
 
-from reliable_pubsub.common.core.arguments import checked
+import logging
+from typing import Final
+
+from reliable_pubsub.common.core.arguments import Seconds, TimeoutS, checked
+from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.errors import InDoubtError
 from reliable_pubsub.common.core.names import TopicName
-from reliable_pubsub.common.core.pattern import Pattern
-from reliable_pubsub.common.gate import closing, gated
-from reliable_pubsub.common.opened import BlockingClient, Opened
+from reliable_pubsub.common.core.pattern import Pattern, Topics
+from reliable_pubsub.common.gate import closing, gated, gated_after_close
+from reliable_pubsub.common.opened import CLOSE_S, BlockingClient, Opened
 
 from .core.engine import SubscriberEngine
 from .core.handlers import Handlers
+from .core.pull_timer import PushCounts
+from .core.qos0_queue import UnstoredCounts
+
+UNSENT: Final = "leaves, and messages that were processed may be redelivered"
 
 
 class SubscriberLife(BlockingClient[SubscriberEngine]):
@@ -25,10 +34,13 @@ class SubscriberLife(BlockingClient[SubscriberEngine]):
         self._gate.undo = self.inbox.undo
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if kind is None:
-            self.close()
-        else:
+        if kind is not None:
             self._break_off(error)
+            return
+        try:
+            self.close()
+        except InDoubtError as unsent:
+            self._engine.session.tell(logging.WARNING, f"{UNSENT}: {unsent}")
 
     @closing
     def _break_off(self, error: BaseException | None) -> None:
@@ -51,28 +63,73 @@ class SubscriberLife(BlockingClient[SubscriberEngine]):
         return self._handlers.remove(topic)
 
     @gated
-    def connect(self) -> None:
+    def connect(self, *, timeout_s: TimeoutS = None) -> None:
         """Get an epoch now; the other calls do it when they need one."""
         self._run(self._engine.session.connecting())
 
     @closing
-    def close(self) -> None:
+    def close(self, *, timeout_s: Seconds = CLOSE_S) -> None:
         """Acknowledge the messages in hand, send the cursors, and close socket and state.
 
         With state on disk an unreachable proxy is not an error: the position is kept, and the next
-        process sends it.
+        process sends it. Without, the messages since the last cursor that the proxy has are
+        redelivered, and those of a group when its lease ends. Leaving the block only warns of that.
+
+        Args:
+            timeout_s: that the proxy has for its answers.
 
         Raises:
-            InDoubtError: without `state_dir`; the proxy may deliver messages again.
+            InDoubtError: without `state_dir`; the proxy may deliver messages again. It is closed.
         """
         if self._gate.closed:
             self._free(None)
             return
-        with self._opened.last_call(self._free):
+        with self._opened.last_call(self._free, timeout_s):
             self._gate.begin_again()
             # Messages that were prefetched but not delivered must not come again marked.
             self._run(self._engine.leave(tells_ahead=not self._opened.remembers))
 
+    @gated
+    def _get_by_retries(self, topic: Topics, max_messages: int, wait_s: float) -> list[Message]:
+        """As `get`, but `retry` says how often the proxy is asked, however long it waits."""
+        delivers, state = self._engine.of(topic)
+        return self._run(delivers.get(state, max_messages, wait_s))
+
     def abandon(self) -> None:
         """Close socket and state without acknowledging the messages in hand: redelivered later."""
         self._break_off(None)
+
+    @gated_after_close
+    def is_pushed(self, topic: Topics) -> bool:
+        """Whether push is on for a topic, also while it does not work and the topic is polled."""
+        return topic in self._engine.pushing
+
+    @gated_after_close
+    def push_counts(self, topic: Topics) -> PushCounts:
+        """Counts of the pushes of a topic for which push is on, in this process."""
+        return self._engine.pushing.counts(topic)
+
+    @gated_after_close
+    def unstored_counts(self, topic: str) -> UnstoredCounts:
+        """Counts of the QoS 0 messages of a topic, in this process."""
+        return self.inbox.of(topic).qos0.counts
+
+    @property
+    @gated_after_close
+    def note(self) -> bytes | None:
+        """The last note that was stored, by `record` or `write_note`."""
+        return self.inbox.note
+
+    @gated
+    def record(self, topic: Topics, note: bytes) -> None:
+        """Write that the messages in hand are processed, and a note, in one durable step.
+
+        Args:
+            note: found in `note` after a crash.
+        """
+        self._run(self._engine.record(topic, note))
+
+    @gated
+    def write_note(self, note: bytes) -> None:
+        """Write a note durably when no message belongs to it."""
+        self._opened.state.write(self.inbox.write_note(note), durable=True)

@@ -10,25 +10,32 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Coroutine, Generator
 from types import GeneratorType
+from typing import Final
 
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.client_state import Marks
+from reliable_pubsub.common.core.stopping import StopSignal, Until
 
 from .core.membership import Membership
 from .core.pattern_subscription import PatternSubscription
 from .core.subscription import Running, TopicSubscription
 
+NEVER: Final = Until(StopSignal())
+
 
 class MessageLoop:
     """The steps of one loop over messages. Implements `gate.Steps`."""
 
-    def __init__(self, *, handles: bool = False) -> None:
+    def __init__(self, until: Until | None = None, *, handles: bool = False) -> None:
         """Create a loop that has taken nothing.
 
         Args:
+            until: it is stopped.
             handles: a message is processed when that is noted, and not when the loop comes back;
                 the loop ends where the proxy would have to be asked.
         """
+        self.until = until
+        self.asks_s: float | None = None  # how long a step that does not wait asks
         self.is_turn = handles
         self.handled = -1 if handles else None  # mark of the message that was processed last
         self.messages: list[Message] = []
@@ -62,10 +69,14 @@ class MessageLoop:
             if not messages:
                 return
             is_over, fulfils = self.lease_is_over, self.fulfils
+            until = self.until or NEVER
+            signal, begun = until.signal, until.begun
             on_taken = self.on_taken if self.is_run else None
             try:
                 for message in messages:
                     if is_over is not None and is_over():
+                        break
+                    if signal.count > begun:  # not by a call, as this is done for each message
                         break
                     mark += 1
                     marks[slot] = mark
@@ -176,6 +187,7 @@ class AioLoop(MessageLoop):
     def __init__(
         self,
         take: Callable[[AioLoop], Coroutine[object, object, None]],
+        until: Until | None = None,
         *,
         handles: bool = False,
     ) -> None:
@@ -183,9 +195,9 @@ class AioLoop(MessageLoop):
 
         Args:
             take: settles what was taken, and begins with the next messages.
-            handles: see `MessageLoop`.
+            until, handles: see `MessageLoop`.
         """
-        super().__init__(handles=handles)
+        super().__init__(until, handles=handles)
         self._take = take
         self._taken = 0
 
@@ -200,8 +212,12 @@ class AioLoop(MessageLoop):
             self.pass_over()
 
     async def _next(self) -> Message:
-        is_over = self.lease_is_over
-        if self._taken >= len(self.messages) or (is_over is not None and is_over()):
+        is_over, until = self.lease_is_over, self.until
+        if (
+            self._taken >= len(self.messages)
+            or (is_over is not None and is_over())
+            or (until is not None and until.is_over())
+        ):
             await self._take(self)
             self._taken = 0
             if not self.messages:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import (
@@ -20,6 +21,8 @@ from reliable_pubsub.common.progress import Advance
 from .client import Subscriber
 from .output import OutputFile, Shown
 
+SILENT_S: Final = 5.0  # without a message, after which a get says what it waits for
+
 
 class SubscriberRun:
     """One run over a plan."""
@@ -33,10 +36,12 @@ class SubscriberRun:
         sleep: Callable[[float], None],
         advance: Advance,
         warn: Callable[[RefusedError], None],
+        tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Create a run.
 
         Args:
+            tell: called with what a get waits for, after SILENT_S without a message.
             warn: called for lost messages, and for dead letters that the proxy refuses; the run
                 continues.
         """
@@ -46,6 +51,7 @@ class SubscriberRun:
         self._sleep = sleep
         self._advance = advance
         self._warn = warn
+        self._tell = tell
         self.received: dict[str, int] = {}
 
     def run(self, mark: PlanMark) -> Mapping[str, int]:
@@ -125,7 +131,7 @@ class SubscriberRun:
         if step.timeout_s is not None:
             wait_s = step.timeout_s
         try:
-            messages = self._subscriber.get(step.topics, max_messages=wanted, timeout_s=wait_s)
+            messages = self._wait(mark, step, wanted, wait_s)
         except (LostError, DeadLetterRefusedError) as error:
             self._warn(error)
             return mark
@@ -140,6 +146,21 @@ class SubscriberRun:
             f"{wait_s:g} s; {mark.message} of {step.number_of_times} were received. Run the same "
             "command again to continue, or use on_empty: skip"
         )
+
+    def _wait(
+        self, mark: PlanMark, step: SubscriberStep, wanted: int, wait_s: float
+    ) -> Sequence[Message]:
+        """Get messages; report once what it waits for, if they do not come soon."""
+        get = self._subscriber._get_by_retries
+        messages = get(step.topics, wanted, min(wait_s, SILENT_S))
+        if messages or wait_s <= SILENT_S:
+            return messages
+        self._tell(
+            f"waiting: steps[{mark.step}] waits for message {mark.message + 1} of "
+            f"{step.number_of_times} of topic {step.topic!r} (on_empty: {step.on_empty}); messages "
+            "put before a topic's first `subscribe` come only with `from: earliest`"
+        )
+        return get(step.topics, wanted, wait_s - SILENT_S)
 
     def _process(self, step: SubscriberStep, messages: Sequence[Message]) -> None:
         """Write messages, before they are acknowledged; or settle them otherwise, unwritten."""

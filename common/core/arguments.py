@@ -40,6 +40,7 @@ from .parameters import (
 D = TypeVar("D", bound=Callable[..., Any])
 
 Seconds = Annotated[float, Meta(ge=0)]  # that a call waits
+TimeoutS = Annotated[float, Meta(gt=0)] | None  # that a call takes at most; None: by its retries
 KINDS_MAX: Final = 16  # remembered for one function: programs may pass many classes of their own
 
 

@@ -26,8 +26,16 @@ class Exchange(Struct, frozen=True, gc=False):
     timeout_s: float
 
 
+class Await(Struct, frozen=True, gc=False):
+    """Wait longer for the answer of the last request. Result: as of `Exchange`."""
+
+    timeout_s: float
+
+
 class Reopen(Struct, frozen=True):
-    """Discard the sockets; an answer on its way is not wanted."""
+    """Use another socket: this one missed its answer, and must not send again (rule R1)."""
+
+    is_wanted: bool = False  # an answer that is on its way, of several endpoints
 
 
 class Sleep(Struct, frozen=True):
@@ -58,5 +66,5 @@ class Listen(Struct, frozen=True):
     seconds: float
 
 
-ShellEffect = Exchange | Reopen | Sleep | Save | Listen
+ShellEffect = Exchange | Await | Reopen | Sleep | Save | Listen
 Conversation = Generator[ShellEffect, Any, T]

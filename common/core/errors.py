@@ -10,6 +10,7 @@ PubSubError                      code                 exit
 ├── InDoubtError                 IN_DOUBT             3     outcome unknown; run again to resume
 │   ├── ProxyUnreachableError    PROXY_UNREACHABLE
 │   ├── TryLaterError            FULL, BUSY, STORAGE_FULL
+│   ├── StoppedError             STOPPED
 │   ├── StageLostError           STAGE_LOST
 │   ├── SettledInDoubtError      SETTLED_IN_DOUBT
 │   ├── TimedOutError            TIMED_OUT
@@ -128,6 +129,7 @@ class InDoubtError(PubSubError):
     code = "IN_DOUBT"
     exit_code = 3
     kept = False  # of a put: it is stored here, and sent again by the next call
+    timeout_s: float | None = None  # of the call, if that ended it
 
 
 class ProxyUnreachableError(InDoubtError):
@@ -135,7 +137,15 @@ class ProxyUnreachableError(InDoubtError):
 
     code = "PROXY_UNREACHABLE"
 
-    def __init__(self, *, endpoint: str, attempts: int, waited_s: float, verb: str) -> None:
+    def __init__(
+        self,
+        *,
+        endpoint: str,
+        attempts: int,
+        waited_s: float,
+        verb: str,
+        timeout_s: float | None = None,
+    ) -> None:
         if verb in ("HELLO", "STATUS", "CLIENTS", "HISTORY", "DELIVERY", "SUBSCRIPTIONS"):
             fate = "nothing was changed: start it (reliable-pubsub proxy) and run the command again"
         else:
@@ -147,10 +157,12 @@ class ProxyUnreachableError(InDoubtError):
             fate += "; if it runs, it has another key than was expected, or does not know ours"
         else:
             fate += "; if it runs, it is at another endpoint, or asks for keys"
+        within = "" if timeout_s is None else f" (timeout_s={timeout_s})"
         super().__init__(
-            f"no answer to {verb} from {endpoint} in {attempts} attempts over {waited_s:.1f} s; "
-            f"{fate}"
+            f"no answer to {verb} from {endpoint} in {attempts} attempts over {waited_s:.1f} s"
+            f"{within}; {fate}"
         )
+        self.timeout_s = timeout_s
         self.endpoint = str(endpoint)  # without its keys
         self.attempts = attempts
         self.waited_s = waited_s
@@ -160,11 +172,26 @@ class ProxyUnreachableError(InDoubtError):
 class TryLaterError(InDoubtError):
     """The proxy answers, but cannot take this now (FULL, BUSY, STORAGE_FULL)."""
 
-    def __init__(self, *, code: str, text: str, attempts: int) -> None:
+    def __init__(
+        self, *, code: str, text: str, attempts: int, timeout_s: float | None = None
+    ) -> None:
         super().__init__(f"{text} (tried {attempts} times; the request is kept and can be resumed)")
+        self.timeout_s = timeout_s
         self.code = code
         self.why = text
         self.attempts = attempts
+
+
+class StoppedError(InDoubtError):
+    """`stop`, or the end of a stream, broke off a wait for the proxy."""
+
+    code = "STOPPED"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "broken off before the proxy has answered; what was sent is in doubt, and the next "
+            "call, or the next process with this state, settles it"
+        )
 
 
 class StageLostError(InDoubtError):
@@ -174,7 +201,7 @@ class StageLostError(InDoubtError):
 
 
 class TimedOutError(InDoubtError):
-    """A get of a step file found no message within its `timeout`."""
+    """The `timeout_s` of a call, or the `timeout` of a step, is over."""
 
     code = "TIMED_OUT"
 

@@ -6,19 +6,22 @@ Source: the ZeroMQ Guide, chapter 4, "Client-Side Reliability (Lazy Pirate Patte
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
+from math import inf
 from typing import Any, Final
 
 from .answers import AnyReply, Malformed, TryLater
-from .conversation import Conversation, Exchange, Reopen, Sleep
+from .conversation import Await, Conversation, Exchange, Reopen, Sleep
 from .endpoint import endpoints_of
 from .errors import MalformedError, ProxyUnreachableError, TryLaterError
 from .message_base import Request, Role
-from .retry import RetryPolicy, Silence, unheard
+from .outage import SILENCE_S, Outage
+from .retry import Patience, RetryPolicy, Silence, unheard
 from .wire import decode_reply, encode
 
 REOPEN: Final = Reopen()
+MOVE_ON: Final = Reopen(is_wanted=True)
 
 
 class Requester:
@@ -31,6 +34,7 @@ class Requester:
         *,
         retry: RetryPolicy,
         chance: Callable[[], float],
+        now_s: Callable[[], float] = float,
         on_silence: Silence = unheard,
         role: Role | None = None,
     ) -> None:
@@ -38,16 +42,20 @@ class Requester:
 
         Args:
             chance: 0 <= chance < 1, for the pauses between attempts.
+            now_s: the monotonic clock; only calls with a `timeout_s` need it.
             role: names the logger; None: neither publisher nor subscriber.
-            on_silence: called for each attempt without an answer, as it happens.
+            on_silence: called for each attempt without an answer, as it happens; with it, the
+                program reports an outage, and the log does not.
         """
         self.client = client
         self.endpoint = endpoint
         self._endpoints_count = len(endpoints_of(endpoint))
         self.retry = retry
+        self.patience = Patience(now_s)
         self.log = logging.getLogger(f"reliable_pubsub.{role or 'asker'}")
         self._chance = chance
         self._on_silence = on_silence
+        self._outage = Outage(self.log, client, endpoint)
         self.numbers = count(1)  # of requests
 
     def head(self, epoch: int = 0) -> dict[str, Any]:
@@ -68,6 +76,8 @@ class Requester:
         several endpoints the next one is asked after silence, and those asked before may still
         answer; one attempt of the policy is one round of them all, and a pause follows a round.
 
+        It ends after the attempts of the policy; in a call with `timeout_s`, when that is over.
+
         Args:
             wait_s: how long the proxy may hold the answer; silence begins after that.
 
@@ -77,72 +87,108 @@ class Requester:
             TryLaterError: the last attempt was answered with FULL, BUSY or STORAGE_FULL.
             MalformedError: the proxy cannot read this request, or speaks another protocol.
         """
-        retry = self.retry
-        exchange = Exchange(encode(request, body), retry.timeout_s + wait_s)
-        asked = (request.request, request.epoch, request.client)
+        retry, patience, outage = self.retry, self.patience, self._outage
+        frames = encode(request, body)
         several = self._endpoints_count
-        attempts = (retry.retries_max + 1) * several
-        waited_s = 0.0
+        attempts = retry.attempts * several if patience.until_s is None else inf
+        asked_s = retry.timeout_s + wait_s  # that an attempt waits
+        waited_s, attempt = 0.0, 0
         later: TryLater | None = None
-        silent = False
         is_debugged = self.log.isEnabledFor(logging.DEBUG)
         if is_debugged:
             self._tell(logging.DEBUG, request, "asks")
-        for attempt in range(1, attempts + 1):
-            if attempt > 1 and (later is not None or (attempt - 1) % several == 0):
-                pause_s = retry.pause_before(max((attempt - 1) // several, 1), self._chance())
+        while attempt < attempts and (left_s := patience.left_s) > 0:
+            if attempt and (later is not None or attempt % several == 0):
+                pause_s = retry.pause_before(max(attempt // several, 1), self._chance())
+                pause_s = min(pause_s, left_s)
                 waited_s += pause_s
+                outage.lasts(pause_s)
                 yield Sleep(pause_s)
-            frames = yield exchange
-            reply: AnyReply | None = None
-            if frames is None:
-                waited_s += exchange.timeout_s
-            else:
-                try:
-                    reply, answer_body = decode_reply(frames)
-                    if isinstance(reply, Malformed) and reply.request in (0, request.request):
-                        text = f"{self.endpoint} cannot read our request: {reply.text}"
-                        raise MalformedError(text, is_our_request=True)
-                except MalformedError:
-                    yield REOPEN
-                    raise
-                if (reply.request, reply.epoch, reply.client) != asked:
-                    yield REOPEN  # one reply for each request: the right one will not come
-                    reply = None
-            if reply is None:
+                if (left_s := patience.left_s) <= 0:
+                    break
+            attempt += 1
+            asked_s = min(asked_s, left_s)
+            answer = yield Exchange(frames, min(asked_s, wait_s + SILENCE_S))
+            if answer is None:
+                outage.lasts(min(asked_s - wait_s, SILENCE_S))
+                self._report(request, None, attempt, attempts)
+                if asked_s > wait_s + SILENCE_S:
+                    answer = yield Await(asked_s - wait_s - SILENCE_S)
+                if answer is None:
+                    yield MOVE_ON
+            found = yield from self._read(request, answer)
+            if found is None:
                 later = None
-                silent = True
-                self._tell(logging.WARNING, request, "is not answered", attempt, attempts)
-                self._on_silence(self.endpoint, attempt, attempts)
+                waited_s += asked_s
+                self._tell(logging.INFO, request, "is not answered", attempt, attempts)
+                self._on_silence(self.endpoint, attempt, _limit(attempts))
                 continue
+            reply = found[0]
             later = reply if isinstance(reply, TryLater) else None
-            if silent or later or is_debugged:
-                self._tell_of_answer(request, reply, attempt, attempts, after_silence=silent)
-                silent = False
+            if later is not None or outage.has_begun or is_debugged:
+                self._tell_of_answer(request, reply, attempt, attempts)
             if later is None:
-                return reply, answer_body
+                return found
         if later is not None:
-            raise TryLaterError(code=later.code, text=later.text, attempts=attempts)
+            raise TryLaterError(
+                code=later.code, text=later.text, attempts=attempt, timeout_s=patience.timeout_s
+            )
         yield REOPEN  # what is asked next is another request
-        verb = str(type(request).__struct_config__.tag)
         raise ProxyUnreachableError(
-            endpoint=self.endpoint, attempts=attempts, waited_s=waited_s, verb=verb
+            endpoint=self.endpoint,
+            attempts=attempt,
+            waited_s=waited_s,
+            verb=str(type(request).__struct_config__.tag),
+            timeout_s=patience.timeout_s,
         )
 
-    def _tell_of_answer(
-        self, request: Request, reply: AnyReply, attempt: int, attempts: int, *, after_silence: bool
+    def _read(
+        self, request: Request, frames: Sequence[bytes] | None
+    ) -> Conversation[tuple[AnyReply, bytes] | None]:
+        """Return the answer, with its body; None if it is not the answer to this request."""
+        if frames is None:
+            return None
+        try:
+            reply, body = decode_reply(frames)
+            if isinstance(reply, Malformed) and reply.request in (0, request.request):
+                text = f"{self.endpoint} cannot read our request: {reply.text}"
+                raise MalformedError(text, is_our_request=True)
+        except MalformedError:
+            yield REOPEN
+            raise
+        asked = (request.request, request.epoch, request.client)
+        if (reply.request, reply.epoch, reply.client) != asked:
+            yield REOPEN  # one reply for each request: the right one will not come
+            return None
+        return reply, body
+
+    def _report(
+        self, request: Request, later: TryLater | None, attempt: int, attempts: float
     ) -> None:
-        if after_silence:
-            self._tell(logging.INFO, request, "is answered after all")
-            self._on_silence(self.endpoint, 0, attempts)
+        """Report an outage that lasts, once; the program may do it itself."""
+        left_s = self.patience.left_s
+        if self.patience.until_s is None:
+            left_s = self.retry.longest_s(attempt, attempts)
+        verb = str(request.__struct_config__.tag)
+        is_shown = later is not None or self._on_silence is unheard
+        self._outage.report(verb, left_s, later=later, is_shown=is_shown)
+
+    def _tell_of_answer(
+        self, request: Request, reply: AnyReply, attempt: int, attempts: float
+    ) -> None:
         if isinstance(reply, TryLater):
             what = f"is answered {reply.code}: {reply.text}"
-            self._tell(logging.WARNING, request, what, attempt, attempts)
-        else:
-            self._tell(logging.DEBUG, request, f"is answered {type(reply).__name__}")
+            self._tell(logging.INFO, request, what, attempt, attempts)
+            self._report(request, reply, attempt, attempts)
+            return
+        self._tell(logging.DEBUG, request, f"is answered {type(reply).__name__}")
+        if self._outage.has_begun:
+            self._tell(logging.INFO, request, "is answered after all")
+            self._outage.ends(is_shown=self._on_silence is unheard)
+            self._on_silence(self.endpoint, 0, _limit(attempts))
 
     def _tell(
-        self, level: int, request: Request, what: str, attempt: int = 0, attempts: int = 0
+        self, level: int, request: Request, what: str, attempt: int = 0, attempts: float = 0
     ) -> None:
         """Log one line, with its facts as attributes of the record."""
         if not self.log.isEnabledFor(level):
@@ -155,10 +201,10 @@ class Requester:
             "epoch": request.epoch,
             "request": request.request,
             "attempt": attempt,
-            "attempts": attempts,
+            "attempts": _limit(attempts),
         }
         on = f" on {facts['topic']!r}" if facts["topic"] else ""
-        tried = f" (attempt {attempt} of {attempts})" if attempt else ""
+        tried = f" (attempt {in_words(attempt, _limit(attempts))})" if attempt else ""
         self.log.log(
             level,
             "%s: %s%s, request %d of epoch %d at %s, %s%s",
@@ -166,3 +212,13 @@ class Requester:
             *(self.endpoint, what, tried),
             extra=facts,
         )
+
+
+def _limit(attempts: float) -> int:
+    """How often a request is sent at most; 0: without a limit."""
+    return 0 if attempts == inf else int(attempts)
+
+
+def in_words(attempt: int, attempts: int) -> str:
+    """An attempt, of how many."""
+    return f"{attempt} of {attempts}" if attempts else f"{attempt}"

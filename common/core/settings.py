@@ -25,6 +25,7 @@ from .limits import (
     TOPICS_MAX,
 )
 from .message_base import Durability
+from .retry import RETRIES_MAX
 from .wording import expected, facts
 
 Value = int | float | str
@@ -107,13 +108,12 @@ class Settings(Struct, frozen=True, kw_only=True):
         Seconds, Meta(description="how long a client waits for an answer before it asks again")
     ] = 2.0
     send_retries: Annotated[
-        int,
+        Annotated[int, Meta(ge=0, le=1000)] | Literal["forever"],
         Meta(
-            ge=0,
-            le=1000,
-            description="how often a client asks again before it reports the outcome as in doubt",
+            description="how often a client asks again before it reports the outcome as in doubt; "
+            "unless it is set, `run` and loops over messages ask until they are stopped"
         ),
-    ] = 10
+    ] = RETRIES_MAX
     publisher_endpoint: Annotated[
         Endpoint,
         Meta(

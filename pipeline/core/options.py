@@ -20,7 +20,7 @@ from reliable_pubsub.common.core.endpoint import check_endpoint
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.keys import keys_of_endpoint
 from reliable_pubsub.common.core.limits import NUMBER_MAX
-from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.common.core.retry import RETRIES_MAX, RetryPolicy
 from reliable_pubsub.common.core.schemas import convert, json_decoder
 from reliable_pubsub.common.core.settings import SUBSCRIBER_ENDPOINT
 from reliable_pubsub.common.core.start import parse_start
@@ -56,7 +56,7 @@ class ProxyWords(Struct, kw_only=True, rename="camel"):
         Positive, Meta(description="milliseconds to wait for one answer of the proxy")
     ] = int(USUAL.timeout_s * 1000)
     retries: Annotated[int, Meta(ge=0, le=NUMBER_MAX, description="how often to ask again")] = (
-        USUAL.retries_max
+        RETRIES_MAX
     )
 
     def check_endpoint(self) -> None:

@@ -20,8 +20,8 @@ from reliable_pubsub.common.core.errors import InDoubtError, NotDeliveredError, 
 from reliable_pubsub.common.core.limits import DELIVERY_SUBSCRIBERS_MAX
 from reliable_pubsub.common.core.message_base import QoS
 from reliable_pubsub.common.core.requests import DeliveryRequest
-from reliable_pubsub.common.core.retry import poll_pause_s
-from reliable_pubsub.common.core.steps import DELIVERED_S, Wait
+from reliable_pubsub.common.core.retry import ANSWER_S, poll_pause_s
+from reliable_pubsub.common.core.steps import Wait
 
 from .outbox import Outbox
 from .receipt import Delivery, Receipt
@@ -70,30 +70,25 @@ class DeliveryWatch:
 def wait_of_put(
     wait: Wait,
     acknowledged_by: AcknowledgedBy | None,
-    timeout_s: float | None,
     qos: QoS,
-) -> tuple[AcknowledgedBy, float]:
-    """How a `put` waits: by how many it is to be acknowledged, and in what time.
+) -> AcknowledgedBy:
+    """By how many a `put` is to be acknowledged.
 
     Raises:
         UsageError: an argument has no effect without `wait`, or the messages are never
             acknowledged.
     """
-    if wait == "stored" and not (acknowledged_by is None and timeout_s is None):
-        given = "timeout_s" if acknowledged_by is None else "acknowledged_by"
+    if wait == "stored":
         raise UsageError(
-            f"{given} needs wait='delivered': by default a put waits for the proxy, and for no "
-            "subscriber. Nothing was sent"
+            "acknowledged_by needs wait='delivered': by default a put waits for the proxy, and for "
+            "no subscriber. Nothing was sent"
         )
-    if wait == "delivered" and qos == 0:
+    if qos == 0:
         raise UsageError(
             "wait='delivered' needs QoS 1 or 2: messages at QoS 0 are not stored and never "
             "acknowledged. Nothing was sent"
         )
-    return (
-        "all" if acknowledged_by is None else acknowledged_by,
-        DELIVERED_S if timeout_s is None else timeout_s,
-    )
+    return "all" if acknowledged_by is None else acknowledged_by
 
 
 class DeliveryWait:
@@ -115,6 +110,11 @@ class DeliveryWait:
         self._deadline_s = now_s() + timeout_s
         self._watch = DeliveryWatch(acknowledged_by)
         self._looks = 0
+
+    @property
+    def asks_s(self) -> float:
+        """How long the proxy has for the next answer: the last one may take ANSWER_S longer."""
+        return max(self._deadline_s - self._now_s(), 0.0) + ANSWER_S
 
     @property
     def delivery(self) -> Delivery:

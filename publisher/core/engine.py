@@ -129,12 +129,27 @@ class PublisherEngine:
                     failed(puts, error)
                 for one in puts:
                     one.is_alone = True
+                    one.release()
             except PubSubError as error:
-                failed(puts, error)
+                self._failed(put, puts, error)
         receipt, count = put.outcome, put.encoded.count
         if isinstance(receipt, PubSubError):
             raise receipt
         return receipt if count == receipt.count else receipt.part(put.ahead, count)
+
+    def _failed(self, put: WaitingPut, puts: Sequence[WaitingPut], error: PubSubError) -> None:
+        """Settle the puts of a request that has failed.
+
+        If only the time of this call is over, the others have theirs: one of them settles the
+        request, or puts again what was not numbered.
+        """
+        if not (isinstance(error, InDoubtError) and error.timeout_s is not None):
+            failed(puts, error)
+            return
+        kept = self.outbox.pending is not None and put in self._sending
+        failed([put], error, kept=kept)
+        for one in () if kept else puts:
+            one.release()
 
     def _put_below_qos_2(self, puts: Sequence[WaitingPut]) -> Conversation[None]:
         """Put them at QoS 1 or 0; a note is written after its put, which is alone."""
@@ -233,7 +248,7 @@ class PublisherEngine:
         try:
             reply = yield from self._send(calls)
         except InDoubtError as error:
-            if not self._pending.number:
+            if not self._pending.number and error.timeout_s is None:
                 failed(self._sending, error, kept=True)
             raise
         if not isinstance(reply, PutAck):

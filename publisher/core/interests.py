@@ -94,14 +94,14 @@ class InterestWatch:
         else:
             self.match = Pattern("exact", names.exact(topics))
         self._every_s = every_s
-        self._timeout_s = float("inf") if timeout_s is None else timeout_s
+        self.timeout_s = float("inf") if timeout_s is None else timeout_s
         self._now_s = now_s
         self._next_look_s = now_s()
         self._seen = _Seen()
 
     def pauses(self) -> Iterator[float]:
         """The pauses in seconds before each look, until there is a change or the time is over."""
-        deadline_s = self._now_s() + self._timeout_s
+        deadline_s = self._now_s() + self.timeout_s
         while not self._seen.changes:
             yield max(min(self._next_look_s, deadline_s) - self._now_s(), 0.0)
             if self._now_s() >= deadline_s:

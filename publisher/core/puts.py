@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Final, Protocol, TypedDict, TypeVar
 from msgspec import Struct
 
 from reliable_pubsub.common.core import names
-from reliable_pubsub.common.core.arguments import check_argument
+from reliable_pubsub.common.core.arguments import TimeoutS, check_argument
 from reliable_pubsub.common.core.batch import (
     ABSENT_BYTES,
     PAYLOAD_OVERHEAD_BYTES,
@@ -40,7 +40,7 @@ from reliable_pubsub.common.core.payload import encoded as encoded_payload
 from reliable_pubsub.common.core.start import is_in_another_unit
 from reliable_pubsub.common.core.steps import Wait
 
-from .delivery import AcknowledgedBy, DeliveryS
+from .delivery import AcknowledgedBy
 from .outbox import Encoded, encoded_batch
 from .receipt import Receipt
 
@@ -82,7 +82,7 @@ class PutOptions(TypedDict, total=False):
     qos: QoS
     wait: Wait
     acknowledged_by: AcknowledgedBy | None
-    timeout_s: DeliveryS | None
+    timeout_s: TimeoutS
 
 
 @lru_cache(maxsize=1024, typed=True)
@@ -142,6 +142,19 @@ class WaitingPut(Struct, eq=False):
     ahead: int = 0  # messages of other puts before its own, in the request that they share
     # Once it is settled: the receipt of its request, or why it was not stored, or is in doubt.
     outcome: Receipt | PubSubError | None = None
+    owner: dict[str, str] = {}
+
+    def claim(self) -> bool:
+        """Take it into a request of another call; return False if its caller has withdrawn it."""
+        return self.owner.setdefault("by", "request") == "request"  # atomic
+
+    def release(self) -> None:
+        """Leave it to its caller: the request was not numbered."""
+        self.owner.clear()
+
+    def withdraw(self) -> bool:
+        """Take it back, because the time of its call is over; False: a request has it."""
+        return self.owner.setdefault("by", "caller") == "caller"
 
     @property
     def may_share(self) -> bool:
@@ -285,7 +298,7 @@ def fitting(first: WaitingPut, others: Iterable[object]) -> list[WaitingPut]:
         if (put.encoded.topic, put.qos) != (first.encoded.topic, first.qos):
             continue
         size_with, count_with = size + _size(put), count + put.encoded.count
-        if fit_in_a_batch(size_with, count_with):
+        if fit_in_a_batch(size_with, count_with) and put.claim():
             puts.append(put)
             size, count = size_with, count_with
     return puts

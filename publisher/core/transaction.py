@@ -244,11 +244,12 @@ def stage_and_commit(
     pending: Pending, session: PublisherSession, *, token: Callable[[int], bytes]
 ) -> Conversation[AnyReply]:
     """Stage every batch, then commit them; all of it again if the proxy has lost a stage."""
-    for _ in range(session.requester.retry.retries_max + 1):
+    attempts = session.requester.retry.attempts
+    while True:
         reply = yield from _attempt(pending, session, token(16))
-        if not isinstance(reply, StageLost):
-            break
-    return reply
+        attempts -= 1
+        if not isinstance(reply, StageLost) or attempts <= 0:
+            return reply
 
 
 def _attempt(pending: Pending, session: PublisherSession, attempt: bytes) -> Conversation[AnyReply]:

@@ -23,12 +23,14 @@ from reliable_pubsub.common.core.errors import (
     LogChangedError,
     NotSubscribedError,
     PubSubError,
+    StoppedError,
     UsageError,
 )
 from reliable_pubsub.common.core.message_base import Start, Terms
 from reliable_pubsub.common.core.pattern import Pattern, Topics
 from reliable_pubsub.common.core.recorder import seen
 from reliable_pubsub.common.core.retry import poll_pause_s
+from reliable_pubsub.common.core.stopping import Until, until_stopped
 
 from .dead_letters import DeadLetters
 from .delivering import Delivering
@@ -43,7 +45,7 @@ from .pushing import Pushing
 from .requests import Requests
 from .session import SubscriberSession
 from .subscribing import Asked, OnLogChanged, Subscribing
-from .subscription import TopicSubscription
+from .subscription import Running, TopicSubscription
 
 Delivers = Delivering | Groups | PatternDelivering  # each has its kind of holder
 
@@ -248,6 +250,30 @@ class SubscriberEngine:
         if member is not None:
             return self.groups, member
         return self._delivering, self.session.inbox.of(topic)
+
+    def take(
+        self, topic: Topics, wait_s: float, until: Until | None
+    ) -> Conversation[tuple[Any, Running | list[Message]]]:
+        """Take a step of a loop: settle what it has taken, and find its next messages.
+
+        Args:
+            until: the loop is stopped; None: it is not of that kind.
+
+        Returns:
+            The state that they are of; and no messages where the loop ends.
+        """
+        delivers, state = self.of(topic)
+        if until is None:
+            return state, (yield from delivers.take(state, wait_s))
+        if not until.is_over():
+            taking = until_stopped(delivers.take(state, wait_s), until.is_over)
+            try:
+                return state, (yield from taking)
+            except StoppedError:
+                pass
+        yield from delivers.come_back(state)
+        until.heed()
+        return state, []
 
     def record(self, topic: Topics, note: bytes) -> Conversation[None]:
         """Write durably that the messages in hand are processed, in one step with the note."""

@@ -210,5 +210,5 @@ class Fetching:
             subscription.lower_qos.add(publisher)
             topic = subscription.topic
             text = lower_qos_in_words(topic, publisher, qos)
-            self._session.tell(logging.WARNING, text, topic)
+            self._session.tell(logging.INFO, text, topic)
             self._on_lower_qos(topic, publisher, qos)

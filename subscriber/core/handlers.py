@@ -24,9 +24,6 @@ from reliable_pubsub.common.core.limits import REASON_CHARS_MAX
 from reliable_pubsub.common.core.pattern import Pattern, Topics
 
 PAUSE_S_MAX: Final = 60.0
-# How often `run` looks whether it was stopped, while it waits. Each look asks the proxy once if
-# there is one topic, which is not pushed.
-LOOK_S: Final = 2.0
 # Messages of one topic that are handled before the others are looked at.
 TURN_MESSAGES: Final = 1_000
 
@@ -58,7 +55,6 @@ class Handlers:
 
     def __init__(self) -> None:
         """Create it without a handler."""
-        self.is_stopped = False
         self.is_awaited = False  # by a `run` of asyncio
         self._by_topic: dict[Topics, Handler] = {}
         self._turn = 0

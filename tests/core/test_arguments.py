@@ -202,7 +202,9 @@ TAKES: dict[str, Takes] = {
     "wait": one_of("stored", "delivered"),
     "Publisher.wait_delivered.acknowledged_by": acknowledgers,
     "Publisher.put.acknowledged_by": or_none(acknowledgers),
-    "Publisher.put.timeout_s": or_none(day_s),
+    "timeout_s": or_none(
+        lambda value: waiting(value) and value > 0  # type: ignore[no-untyped-call]
+    ),
     "Publisher.wait_delivered.timeout_s": day_s,
     **dict.fromkeys(("Subscriber.get.timeout_s", "Publisher.wait_for_interest.timeout_s"), waiting),
     "Subscriber.messages.timeout_s": or_none(waiting),
@@ -255,7 +257,8 @@ TAKES: dict[str, Takes] = {
     "at_time.moment": lambda value: is_int(value) or isinstance(value, datetime),
     "ago.age": lambda value: isinstance(value, timedelta),
     "Start.at": one_of("earliest"),
-    **dict.fromkeys(("Start.value", "Position.offset", "RetryPolicy.retries_max"), natural),
+    **dict.fromkeys(("Start.value", "Position.offset"), natural),
+    "RetryPolicy.retries_max": or_none(lambda value: natural(value) or one_of("forever")(value)),
     "Position.log": or_none(a(str)),
     "RetryPolicy.timeout_s": day_s,
     **dict.fromkeys(("RetryPolicy.pause_s", "RetryPolicy.pause_s_max"), within(0, 86_400)),
@@ -267,6 +270,7 @@ TAKES: dict[str, Takes] = {
     "role": one_of("publisher", "subscriber"),
     **dict.fromkeys(("Admin.set_cursor.start", "Admin.truncate.start"), a(Start)),
     "Admin.skip.end": or_none(natural),
+    "Subscriber.close.timeout_s": waiting,
     "Admin.drain.timeout_s": within(0, 366 * 86_400),
 }
 
@@ -363,6 +367,13 @@ RIGHT: dict[str, tuple[Callable[[House], Any], dict[str, Any]]] = {
     "Publisher.begin_run": (on_publisher("begin_run"), {"note": b"x", "topics": ["t"]}),
     "Transaction.put": (lambda house: house.transaction.put, {"topic": "t", "payload": b"x"}),
     "Stream.put": (lambda house: house.stream.put, {"topic": "t", "payload": b"x"}),
+    "Stream.flush": (lambda house: house.stream.flush, {}),
+    "Stream.close": (lambda house: house.stream.close, {}),
+    "Publisher.resume": (lambda house: house.publisher.resume, {}),
+    "Publisher.connect": (lambda house: house.publisher.connect, {}),
+    "Subscriber.connect": (on_subscriber("connect"), {}),
+    "Subscriber.close": (on_subscriber("close"), {}),
+    "Subscriber.keep_alive": (on_subscriber("keep_alive"), {}),
     "Ticket.result": (lambda house: house.stream.put("t", b"x").result, {}),
     "Subscriber.subscribe": (on_subscriber("subscribe"), {"topic": "t"}),
     "Subscriber.use_push": (on_subscriber("use_push"), {"topic": "t", "push": False}),
@@ -390,7 +401,10 @@ RIGHT: dict[str, tuple[Callable[[House], Any], dict[str, Any]]] = {
     "Admin.skip": (on_admin("skip"), TOPIC_OF_S),
     "Admin.truncate": (on_admin("truncate"), {"topic": "t", "start": Earliest}),
     "Admin.delete_topic": (on_admin("delete_topic"), {"topic": "t"}),
+    "Admin.topics": (on_admin("topics"), {}),
+    "Admin.clients": (on_admin("clients"), {}),
     "Admin.pause": (on_admin("pause"), {}),
+    "Admin.resume": (on_admin("resume"), {}),
     "Admin.drain": (on_admin("drain"), {}),
     "Subscriber.write_note": (on_subscriber("write_note"), {"note": b"x"}),
 }
@@ -549,7 +563,12 @@ def test_a_right_argument_passes_as_the_plain_value(call: str, parameter: str) -
 
 @pytest.mark.parametrize(
     "argument",
-    [{"payload": bytearray(b"a")}, {"headers": {"a": "b"}}, {"event_time_ns": 1}, {"timeout_s": 1}],
+    [
+        {"payload": bytearray(b"a")},
+        {"headers": {"a": "b"}},
+        {"event_time_ns": 1},
+        {"acknowledged_by": 1},
+    ],
     ids=lambda one: next(iter(one)),
 )
 def test_what_a_signal_handler_raises_is_not_taken_for_a_wrong_argument(
@@ -557,7 +576,10 @@ def test_what_a_signal_handler_raises_is_not_taken_for_a_wrong_argument(
 ) -> None:
     def put(interrupter: Interrupter) -> None:
         house: Any = House()
-        with suppress(UsageError), interrupter:  # a timeout_s alone is refused, once it was read
+        with (
+            suppress(UsageError),
+            interrupter,
+        ):  # acknowledged_by alone is refused, once it was read
             house.publisher.put("t", **{"payload": b"", **argument})
 
     put(Interrupter())  # the first call of a process makes what later ones find

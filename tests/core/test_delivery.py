@@ -178,9 +178,7 @@ class TestAPutThatWaits:
         with pytest.raises(LogChangedError):
             publisher.wait_delivered(receipt)
 
-    @pytest.mark.parametrize(
-        "given", [{"acknowledged_by": 2}, {"acknowledged_by": "all"}, {"timeout_s": 5}]
-    )
+    @pytest.mark.parametrize("given", [{"acknowledged_by": 2}, {"acknowledged_by": "all"}])
     def test_is_asked_for_where_its_arguments_are_given(self, given: Any) -> None:
         link = Link(with_subscribers("s"))
         publisher = Publisher("q", _world=a_world(link))
@@ -199,11 +197,11 @@ class TestAPutThatWaits:
         with pytest.raises(UsageError, match="from 1 to 2,000"):
             publisher.put("t", b"a", wait="delivered", acknowledged_by=wrong)
 
-    @pytest.mark.parametrize("wrong", [0, -1, 86_401, float("nan")])
+    @pytest.mark.parametrize("wrong", [0, -1, float("nan")])
     def test_has_a_range_of_time(self, wrong: float) -> None:
         publisher = Publisher("q", _world=a_world(Link(MemoryProxy())))
 
-        with pytest.raises(UsageError, match="above 0 to 86,400"):
+        with pytest.raises(UsageError, match="a number above 0"):
             publisher.put("t", b"a", wait="delivered", timeout_s=wrong)
 
 

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.errors import InDoubtError, UsageError
+from reliable_pubsub.common.core.retry import Patience
 from reliable_pubsub.common.gate import Gate, closing, gated, gated_after_close
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
@@ -25,7 +26,8 @@ class Counter:
     def __init__(self) -> None:
         self.recoveries = 0
         self.refuses_to_recover = False
-        self._gate = Gate("the counter", self._begin_again, threads=True)
+        patience = Patience(lambda: 0.0)
+        self._gate = Gate("the counter", self._begin_again, patience, threads=True)
 
     def _begin_again(self) -> None:
         self.recoveries += 1

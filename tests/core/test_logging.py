@@ -67,39 +67,91 @@ def test_nothing_is_logged_above_info_of_what_goes_well(caplog: Logged) -> None:
     assert not caplog.records
 
 
-def test_each_attempt_without_an_answer_is_a_warning(caplog: Logged) -> None:
+def test_an_outage_is_one_warning_and_its_end_another(caplog: Logged) -> None:
     link = Link(MemoryProxy())
     publisher = a_publisher(link)
     publisher.put("t", b"a")
 
     with caplog.at_level(logging.INFO, "reliable_pubsub"):
-        link.script("<.")
-        publisher.put("t", b"b")
         link.script(">>")
         with pytest.raises(ProxyUnreachableError):
-            publisher.put("t", b"c")
+            publisher.put("t", b"b")
+        link.script(">")
+        publisher.resume()
 
-    tried = [r.__dict__ for r in caplog.records if r.levelname == "WARNING"]
-    assert [(one["verb"], one["attempt"], one["attempts"]) for one in tried] == [
-        *(("PUT", 1, 2), ("PUT", 1, 2), ("PUT", 2, 2)),
+    warned = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert warned == [
+        f"p: no answer from {PUBLISHERS} to PUT for 2 s; the call keeps asking for up to 2 s more. "
+        "Is the proxy running? `reliable-pubsub proxy` starts it",
+        f"p: {PUBLISHERS} answers again",
     ]
-    assert any("is answered after all" in message for message in caplog.messages)
+    tried = [r.__dict__ for r in caplog.records if "is not answered" in r.getMessage()]
+    assert [(one["verb"], one["attempt"], one["attempts"]) for one in tried] == [
+        *(("PUT", 1, 2), ("PUT", 2, 2), ("PUT", 1, 2)),
+    ]
 
 
-def test_each_not_now_of_the_proxy_is_a_warning(caplog: Logged) -> None:
+def test_an_outage_that_the_program_reports_itself_is_no_warning(caplog: Logged) -> None:
+    heard: list[int] = []
+    publisher = Publisher(
+        "p",
+        retry=ONCE,
+        on_silence=lambda _endpoint, attempt, _attempts: heard.append(attempt),
+        _world=a_world(Link(MemoryProxy(), "..>")),
+    )
+    with caplog.at_level(logging.WARNING, "reliable_pubsub"):
+        publisher.put("t", b"a")
+
+    assert heard == [1, 0]
+    assert not caplog.records
+
+
+def test_short_attempts_are_an_outage_together(caplog: Logged) -> None:
+    quick = RetryPolicy(timeout_s=0.5, retries_max=9, pause_s=0.0)
+    publisher = Publisher("p", retry=quick, _world=a_world(Link(MemoryProxy(), ">" * 3)))
+    with caplog.at_level(logging.WARNING, "reliable_pubsub"):
+        publisher.connect()
+        assert not caplog.records
+
+        publisher = Publisher("q", retry=quick, _world=a_world(Link(MemoryProxy(), ">" * 4)))
+        publisher.connect()
+
+    assert len(caplog.records) == 2
+
+
+def test_a_long_attempt_is_an_outage_before_it_ends(caplog: Logged) -> None:
+    patient = RetryPolicy(timeout_s=60.0, retries_max=0)
+    clock = FakeClock()
+    publisher = Publisher("p", retry=patient, _world=a_world(lambda _: None, clock))
+    waits: list[float] = []
+    logging.getLogger("reliable_pubsub.publisher").addFilter(
+        keep := lambda record: waits.append(clock.time_s) or True  # type: ignore[func-returns-value]
+    )
+    with caplog.at_level(logging.WARNING, "reliable_pubsub"), pytest.raises(ProxyUnreachableError):
+        publisher.connect()
+    logging.getLogger("reliable_pubsub.publisher").removeFilter(keep)
+
+    assert waits == [2.0]
+
+
+def test_a_proxy_that_answers_not_now_for_long_is_one_warning(caplog: Logged) -> None:
     def full(frames: object) -> list[bytes]:
         request, _ = decode_request(frames)  # type: ignore[arg-type]
         client, epoch, number = request.client, request.epoch, request.request
         busy = Busy(client=client, epoch=epoch, request=number, boot="boot-1", text="no room")
         return list(encode(busy, None))
 
-    clock = FakeClock()
-    publisher = Publisher("p", retry=ONCE, _world=a_world(full, clock))
-    with caplog.at_level(logging.WARNING, "reliable_pubsub"), pytest.raises(TryLaterError):
+    often = RetryPolicy(retries_max=8)
+    publisher = Publisher("p", retry=often, _world=a_world(full, FakeClock()))
+    with caplog.at_level(logging.INFO, "reliable_pubsub"), pytest.raises(TryLaterError):
         publisher.connect()
 
-    assert [record.__dict__["attempt"] for record in caplog.records] == [1, 2]
-    assert "BUSY: no room" in caplog.text
+    warned = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert len(warned) == 1
+    assert "answers HELLO with BUSY (no room)" in warned[0]
+    assert [r.__dict__["attempt"] for r in caplog.records if "is answered" in r.getMessage()] == [
+        *range(1, 10)
+    ]
 
 
 def test_a_proxy_that_forgot_the_session_is_logged_at_info(caplog: Logged) -> None:
@@ -127,16 +179,16 @@ def test_adopted_numbering_is_a_warning(caplog: Logged) -> None:
     assert record.__dict__["topic"] == "t"
 
 
-def test_a_lower_level_than_asked_for_is_a_warning(caplog: Logged) -> None:
+def test_a_lower_level_than_asked_for_is_logged_beside_its_python_warning(caplog: Logged) -> None:
     link = Link(MemoryProxy())
     a_publisher(link).put("t", b"a", qos=1)
     subscriber = a_subscriber(link)
     subscriber.subscribe("t", start=Earliest)
 
-    with caplog.at_level(logging.WARNING, "reliable_pubsub"):
+    with caplog.at_level(logging.INFO, "reliable_pubsub"):
         subscriber.get("t")
 
-    (record,) = caplog.records
+    (record,) = (one for one in caplog.records if "puts at QoS 1" in one.getMessage())
     assert record.name == "reliable_pubsub.subscriber"
     assert "'p' puts at QoS 1" in record.getMessage()
 

@@ -65,10 +65,9 @@ class House:
         match effect:
             case Exchange():
                 self.transport.send(effect.frames)
-                answer = self.transport.receive(effect.timeout_s)
-                if answer is None:
-                    self.transport.move_on()
-                return answer
+                return self.transport.receive(effect.timeout_s)
+            case Reopen():
+                self.transport.move_on()
             case Save():
                 self.disk.write(effect.changes, durable=effect.durable)
             case Sleep():
@@ -113,7 +112,7 @@ def test_without_an_answer_each_attempt_is_an_exchange_and_each_pause_a_value() 
     with pytest.raises(ProxyUnreachableError) as error:
         effects.extend(map(type, house.engine.put(a_put())))  # each has the result None: silence
 
-    assert effects == [Save, Exchange, Sleep, Exchange, Reopen]
+    assert effects == [Save, Exchange, Reopen, Sleep, Exchange, Reopen, Reopen]
     assert isinstance(error.value, InDoubtError)
     assert error.value.kept
 
@@ -198,3 +197,44 @@ def test_a_conversation_that_is_left_at_an_effect_does_nothing_when_it_is_collec
         after = looks(house.engine.outbox), list(house.transport.sent), dict(house.disk.values)
         assert after == before
     raise AssertionError("it does not end")
+
+
+def test_a_put_whose_time_is_over_leaves_the_others_of_its_request_their_time() -> None:
+    house = House("...>")
+    by_blocking(house, 1)
+    first, second = a_put(), a_put()
+    run, patience = house.publisher._run, house.publisher._gate.patience
+
+    patience.begin(1.0)
+    with pytest.raises(ProxyUnreachableError) as error:
+        run(house.engine.put(first, [second]))
+    assert (error.value.kept, error.value.timeout_s) == (True, 1.0)
+    assert second.outcome is None
+    assert not second.withdraw()  # it is kept with the first one
+
+    patience.begin(None)
+    receipt = run(house.engine.put(second))
+    assert (receipt.first_sequence, receipt.offset) == (3, 2)
+
+
+def test_a_put_that_was_taken_back_is_in_no_request_of_another_call() -> None:
+    house = House()
+    first, second = a_put(), a_put()
+
+    assert second.withdraw()
+    house.publisher._run(house.engine.put(first, [second]))
+
+    assert second.outcome is None
+    assert house.publisher.put("t", b"a").first_sequence == 2
+
+
+def test_a_put_that_was_not_numbered_in_time_is_its_callers_again() -> None:
+    house = House(">")
+    first, second = a_put(), a_put()
+
+    house.publisher._gate.patience.begin(1.0)
+    with pytest.raises(ProxyUnreachableError) as error:
+        house.publisher._run(house.engine.put(first, [second]))
+
+    assert not error.value.kept
+    assert second.withdraw()

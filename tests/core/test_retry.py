@@ -175,6 +175,7 @@ class TestSeveralEndpoints:
 
         with pytest.raises(ProxyUnreachableError):
             script.ask()
+        assert isinstance(QUICK.retries_max, int)
         assert len(script.transport.sent) == 2 * (QUICK.retries_max + 1)
 
     def test_are_all_known_to_what_asks_for_a_client(self) -> None:

@@ -40,7 +40,7 @@ def settings_json(folder: Path, client: str, **settings: Any) -> None:
     (folder / client / "settings.json").write_text(json.dumps(settings))
 
 
-def seen(client: Client) -> tuple[str, float, int, bool]:
+def seen(client: Client) -> tuple[str, float, Any, bool]:
     """What counts for a client: endpoint, patience, whether its state is on disk."""
     asker = client._opened.asker
     with client:
@@ -59,7 +59,7 @@ both = pytest.mark.parametrize(("kind", "setting", "default"), CLIENTS)
 def test_what_is_not_set_has_its_default_and_no_state_on_disk(
     kind: Callable[..., Client], setting: str, default: str
 ) -> None:
-    assert seen(kind("c")) == (default, 2.0, 10, False)
+    assert seen(kind("c")) == (default, 2.0, None, False)
 
 
 @both
@@ -193,17 +193,25 @@ def test_a_mistyped_variable_is_logged(
     assert record.name == "reliable_pubsub.publisher"
 
 
-def test_a_program_that_does_not_listen_hears_nothing() -> None:
+@pytest.mark.parametrize(
+    ("imported", "shown"),
+    [("reliable_pubsub", b"seen\n"), ("reliable_pubsub.common.command_line", b"")],
+    ids=["program", "command"],
+)
+def test_warnings_are_on_stderr_unless_a_command_writes_its_own(
+    imported: str, shown: bytes
+) -> None:
     """A process of its own, because pytest listens."""
     program = (
-        "import logging, reliable_pubsub\n"
-        "logging.getLogger('reliable_pubsub.publisher').error('not to be seen')\n"
+        f"import logging, {imported}\n"
+        "logging.getLogger('reliable_pubsub.publisher').warning('seen')\n"
+        "logging.getLogger('reliable_pubsub.publisher').info('not to be seen')\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, check=True
     )
 
-    assert done.stderr == b""
+    assert done.stderr == shown
 
 
 def test_a_settings_json_that_is_no_file_is_refused_and_not_passed_over(tmp_path: Path) -> None:
