@@ -14,7 +14,7 @@ import zmq
 
 from .core.client_state import ClientState, MemoryState
 from .core.conversation import Conversation, Exchange, Listen, Reopen, Save, ShellEffect, Sleep
-from .core.endpoint import endpoints_of
+from .core.endpoint import endpoints_of, is_ipv6
 from .core.errors import InDoubtError, PubSubError
 from .core.keys import SecureEndpoint, keys_of_endpoint
 from .core.limits import FRAME_BYTES_MAX
@@ -93,6 +93,16 @@ def use_keys_of(endpoint: str, socket: zmq.Socket[bytes]) -> None:
     socket.setsockopt(zmq.CURVE_SECRETKEY, keys.own.secret.encode())
 
 
+def connect(socket: zmq.Socket[bytes], endpoint: str) -> None:
+    """Connect a socket to one more endpoint.
+
+    IPv6 is an option of each connection. It is set for IPv6 addresses only, because libzmq then
+    looks up the IPv6 addresses of a host name and no others.
+    """
+    socket.setsockopt(zmq.IPV6, int(is_ipv6(endpoint)))
+    socket.connect(endpoint)
+
+
 class ReqTransport:
     """REQ sockets with one request under way. Implements `retry.Transport`; used by one thread.
 
@@ -134,7 +144,7 @@ class ReqTransport:
         longest_ms = RECONNECT_MS_MAX if is_one else RECONNECT_MS_MAX_OF_SEVERAL
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, longest_ms)
         use_keys_of(endpoint, socket)
-        socket.connect(endpoint)
+        connect(socket, endpoint)
         return socket
 
     def _go_on_with(self, socket: zmq.Socket[bytes]) -> None:

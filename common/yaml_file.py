@@ -224,11 +224,11 @@ class _Lines:
         return self._loader.construct_object(node)
 
 
-def _is_ambiguous(node: ScalarNode) -> bool:
+def _is_ambiguous(node: Node) -> bool:
     """Whether a plain value is a number that is not written in decimal digits."""
     if node.tag in _NUMBER_TAGS:
         return not _DECIMAL.fullmatch(node.value)
-    is_plain = node.tag == _STRING_TAG and node.style is None
+    is_plain = isinstance(node, ScalarNode) and node.style is None and node.tag == _STRING_TAG
     return is_plain and _NUMBER_ELSEWHERE.fullmatch(node.value) is not None
 
 

@@ -9,12 +9,13 @@ from typing import Protocol
 
 import zmq
 
-from reliable_pubsub.common.core.endpoint import endpoints_of, host_of
+from reliable_pubsub.common.core.endpoint import endpoints_of, host_of, tcp_endpoint
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.keys import SecureEndpoint, keys_of_endpoint
 from reliable_pubsub.common.core.limits import LINK_BYTES
 from reliable_pubsub.common.core.status import Status, StatusReport
 from reliable_pubsub.common.core.wire import encode
+from reliable_pubsub.common.transport import connect
 
 from .core.interest_link import Wish
 from .core.interest_table import CAP, Capped, changes_between
@@ -141,7 +142,7 @@ class NodeAbove:
         if self._data_endpoint is not None:
             self.data.disconnect(self._data_endpoint)
         self._data_endpoint = endpoint
-        self.data.connect(endpoint)
+        connect(self.data, endpoint)
 
     def status(self) -> AboveStatus:
         """What to tell an operator."""
@@ -163,7 +164,7 @@ class PlainAbove:
         self.data = connecting(
             context, zmq.XSUB, endpoint, sent_max=0, received_max=DATA_MESSAGES_MAX
         )
-        self.data.connect(endpoint)
+        connect(self.data, endpoint)
         self._kinds = kinds
         self._capped = Capped(cap)
         self._wanted: frozenset[Pattern] = frozenset()
@@ -195,7 +196,7 @@ def _address_of(frame: zmq.Frame) -> str:
     """Where the sender of a frame is, as an endpoint; its port is not known."""
     with suppress(zmq.ZMQError):  # a peer over ipc has no address
         address = str(frame.get("Peer-Address"))
-        return f"tcp://[{address}]:1" if ":" in address else f"tcp://{address}:1"
+        return tcp_endpoint(address, "1")
     return ""
 
 
@@ -206,7 +207,6 @@ def reachable(endpoint: str, through: str) -> str:
     """
     if host_of(endpoint, bind=True) in ("0.0.0.0", "*", "::"):
         reached = host_of(through, bind=True) or "127.0.0.1"
-        port = endpoint.rsplit(":", 1)[1]
-        endpoint = f"tcp://[{reached}]:{port}" if ":" in reached else f"tcp://{reached}:{port}"
+        endpoint = tcp_endpoint(reached, endpoint.rsplit(":", 1)[1])
     keys = keys_of_endpoint(through)
     return endpoint if keys is None else SecureEndpoint(endpoint, keys)

@@ -258,6 +258,7 @@ class TestAnEndpoint:
             "tcp://localhost:65535",
             "tcp://LOCALHOST:5555",
             "tcp://[::1]:5555",
+            "tcp://[::ffff:127.0.0.1]:5555",
             "tcp://[0:0:0:0:0:0:0:1]:5555",
             "ipc:///run/pubsub.sock",
             "ipc://relative",
