@@ -25,6 +25,7 @@ from reliable_pubsub.common.command_line import (
 from reliable_pubsub.common.core.answers import Denied
 from reliable_pubsub.common.core.errors import (
     ConfigurationError,
+    MalformedError,
     ProxyUnreachableError,
     RefusedError,
 )
@@ -54,7 +55,8 @@ def ask_node(endpoint: str, *, timeout_s: float = TIMEOUT_S) -> NodeReport:
 
     Raises:
         ProxyUnreachableError: no answer.
-        RefusedError: it is no node of the push tree. DeniedError: the key may not ask.
+        RefusedError: it is no node of the push tree, or its answer cannot be read.
+        DeniedError: the key may not ask.
     """
     transport = ReqTransport(endpoint)
     try:
@@ -67,7 +69,13 @@ def ask_node(endpoint: str, *, timeout_s: float = TIMEOUT_S) -> NodeReport:
         raise ProxyUnreachableError(
             endpoint=endpoint, attempts=1, waited_s=timeout_s, verb="STATUS"
         )
-    reply = decode_node_reply(frames)
+    try:
+        reply = decode_node_reply(frames)
+    except MalformedError as error:
+        raise MalformedError(
+            f"the answer of {endpoint} cannot be read ({error}): nothing there is a node of the "
+            "push tree of this version"
+        ) from error
     if isinstance(reply, Denied):
         raise refusal(reply, client=request.client, epoch=0)
     if not isinstance(reply, NodeReport):
