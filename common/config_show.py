@@ -14,6 +14,7 @@ from .command_line import EXIT_CODES, CommandGroup, readable_errors, resolve_all
 from .core.connection_string import without_password
 from .core.names import client_id
 from .core.settings import BY_NAME, ENVIRONMENT_PREFIX, Setting
+from .terminal import cell
 from .topic_settings import split_document
 from .yaml_file import load_yaml
 
@@ -63,7 +64,7 @@ def show(component: str, config_file: Path | None, as_json: bool) -> None:
             table.add_column(column, overflow="fold")
         for name, one in rows.items():
             setting = _setting(name)
-            table.add_row(name, setting.shown(one.value), one.origin, setting.help)
+            table.add_row(*map(cell, (name, setting.shown(one.value), one.origin, setting.help)))
         Console().print(table)
         click.echo(f"environment variable: {ENVIRONMENT_PREFIX} and the name in capitals")
 

@@ -17,6 +17,7 @@ from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, as
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.errors import ConfigurationError, ConflictError
 from reliable_pubsub.common.progress import progress_bar
+from reliable_pubsub.common.terminal import say
 from reliable_pubsub.subscriber.external_cursor import ExternalCursor
 from reliable_pubsub.subscriber.reader import LogReader
 
@@ -232,7 +233,7 @@ def main(
         check_held(work[0], outcomes)
         put = sum(one.put for one in outcomes)
         before = sum(one.stored_before for one in outcomes)
-        click.echo(f"done: {put} messages put on {topic}, {before} were there ({len(work)} files)")
+        say(f"done: {put} messages put on {topic}, {before} were there ({len(work)} files)")
 
 
 def hold(work: Sequence[LoadFile], subscriber: str) -> None:

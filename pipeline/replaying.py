@@ -16,6 +16,7 @@ from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, as
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.errors import ConfigurationError, UsageError
 from reliable_pubsub.common.progress import progress_bar
+from reliable_pubsub.common.terminal import say
 
 from .archive_files import place_of
 from .archive_tasks import ArchivedFile
@@ -179,9 +180,7 @@ def main(
         outcomes = _replayed(work, spark, parallel=parallel, quiet=quiet)
         put = sum(one.put for one in outcomes)
         before = sum(one.stored_before for one in outcomes)
-        click.echo(
-            f"done: {put} messages put on {', '.join(targets.values())}, {before} were there"
-        )
+        say(f"done: {put} messages put on {', '.join(targets.values())}, {before} were there")
 
 
 def replay_client(

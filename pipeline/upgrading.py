@@ -20,6 +20,7 @@ from msgspec import Struct
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES
 from reliable_pubsub.common.core.errors import ConfigurationError, DamagedError
 from reliable_pubsub.common.progress import progress_bar
+from reliable_pubsub.common.terminal import say
 
 from .archive import Archive
 from .archive_tasks import write_files
@@ -141,4 +142,4 @@ def main(old: Path, folder: str, quiet: bool) -> None:
             for one in take_over(old, Archive(folder)):
                 rows += one.rows
                 advance(one.rows, one.topic)
-        click.echo(f"done: {rows} messages of {len(files)} files are in {folder}")
+        say(f"done: {rows} messages of {len(files)} files are in {folder}")

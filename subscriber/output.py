@@ -24,6 +24,7 @@ from reliable_pubsub.common.core.errors import (
 )
 from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.core.steps import PlanPosition, SubscriberStep
+from reliable_pubsub.common.core.visible import visible
 from reliable_pubsub.common.system import sync_data, sync_directory, system_errors
 
 
@@ -180,7 +181,7 @@ class Shown:
         for message in messages:
             text = message.payload.decode("utf-8", errors="backslashreplace")
             # A payload may contain control sequences, which a terminal must not execute.
-            plain = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+            plain = visible(text, kept="")
             offset = "-" if message.offset == NO_OFFSET else message.offset
             self._show(f"{message.topic} {offset} {message.message_id}: {plain}")
         return self.length
