@@ -55,12 +55,15 @@ class NodeAbove:
         *,
         cap: int = CAP,
         push_via: str = "",
+        io_thread: int = 0,
     ) -> None:
         """Connect; where data comes from is said by the first answer.
 
         Args:
             push_via: or there, whatever the node above says.
+            io_thread: of the first endpoint (`connect_to_any`), and of the data.
         """
+        self._io_thread = io_thread
         self.endpoint = endpoint
         self._is_one_of_several = len(endpoints_of(endpoint)) > 1
         self._answers_at = endpoint  # of several the one that answers
@@ -71,7 +74,7 @@ class NodeAbove:
         self.interest = connecting(
             context, zmq.DEALER, endpoint, sent_max=INTEREST_WAITING_MAX, received_max=0
         )
-        connect_to_any(self.interest, endpoint)
+        connect_to_any(self.interest, endpoint, io_thread)
         self.data = connecting(
             context, zmq.XSUB, endpoint, sent_max=0, received_max=DATA_MESSAGES_MAX
         )
@@ -142,7 +145,7 @@ class NodeAbove:
         if self._data_endpoint is not None:
             self.data.disconnect(self._data_endpoint)
         self._data_endpoint = endpoint
-        connect(self.data, endpoint)
+        connect(self.data, endpoint, self._io_thread)
 
     def status(self) -> AboveStatus:
         """What to tell an operator."""
@@ -158,13 +161,15 @@ class NodeAbove:
 class PlainAbove:
     """A plain ZeroMQ publisher (PUB or XPUB): subscriptions by prefix, as it knows them."""
 
-    def __init__(self, context: Context, endpoint: str, kinds: Kinds, *, cap: int = CAP) -> None:
+    def __init__(
+        self, context: Context, endpoint: str, kinds: Kinds, *, cap: int = CAP, io_thread: int = 0
+    ) -> None:
         self.endpoint = endpoint
         # No bound, because ZeroMQ drops subscriptions at it; the cap is the bound.
         self.data = connecting(
             context, zmq.XSUB, endpoint, sent_max=0, received_max=DATA_MESSAGES_MAX
         )
-        connect(self.data, endpoint)
+        connect(self.data, endpoint, io_thread)
         self._kinds = kinds
         self._capped = Capped(cap)
         self._wanted: frozenset[Pattern] = frozenset()

@@ -99,6 +99,7 @@ def listening(
     socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
     socket.setsockopt(zmq.BACKLOG, BACKLOG)
+    socket.setsockopt(zmq.AFFINITY, 1)  # the first I/O thread, which looks up no names
     # Without an authenticator the domain changes nothing for ZMTP 3. Peers of ZMTP 1 and 2 are
     # refused because of it: they know no heartbeat, so a silent one would stay forever.
     socket.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN.encode())
@@ -149,17 +150,20 @@ def connecting(
     return socket
 
 
-def connect_to_any(socket: Socket, node: str) -> None:
+def connect_to_any(socket: Socket, node: str, io_thread: int = 0) -> None:
     """Connect to each endpoint at which a node may be (`endpoints_of`).
 
     Messages go only to those that answer ZeroMQ's greeting: of several proxies on one database
     the one that serves.
+
+    Args:
+        io_thread: of the first endpoint; each has one of its own (`transport.connect`).
     """
     several = endpoints_of(node)
     if len(several) > 1:
         socket.setsockopt(zmq.IMMEDIATE, 1)
-    for endpoint in several:
-        connect(socket, endpoint)
+    for number, endpoint in enumerate(several, io_thread):
+        connect(socket, endpoint, number)
 
 
 def allow_connections() -> None:
