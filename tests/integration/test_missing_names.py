@@ -1,4 +1,4 @@
-"""A host name that no name server answers for: whoever waits for it, no other connection does."""
+"""A host name whose name server is silent: while one connection waits for it, the others serve."""
 
 from __future__ import annotations
 
