@@ -16,7 +16,7 @@ import weakref
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 from .core.client_state import MARKS_MAX, ClientState, Marks, MemoryState
 from .core.errors import DamagedError, StorageFailedError
@@ -212,6 +212,11 @@ class StateFile:
 def open_state(directory: Path | str | None, role: Role, client: str) -> ClientState:
     """State in `directory`, or in memory if there is none."""
     return MemoryState() if directory is None else StateFile(Path(directory), role, client)
+
+
+def has_state(directory: Path, client: str) -> bool:
+    """Whether a publisher or subscriber of this id has a state here."""
+    return any((directory / f"{role}-{client}.sqlite3").exists() for role in get_args(Role))
 
 
 def _crc(name: str, value: bytes) -> int:
