@@ -267,7 +267,6 @@ class TestAnAnswerWaitsForTheRecordsOfOthers:
         named = decision.reply.offset
         assert named == 1 or decision.visible_at > proxy.state.durable_lsn
 
-
     def test_the_repeat_of_take_waits_for_the_grant(self) -> None:
         """R6: a grant that a crash takes away would be another member's, too."""
         proxy = a_broker()
@@ -286,7 +285,13 @@ class TestAnAnswerWaitsForTheRecordsOfOthers:
         proxy = a_broker()
         proxy.ask(replace(a_sub(1), group="g", group_terms=GroupTerms()))
         proxy.put(1)
-        head: dict[str, Any] = {"client": "s", "epoch": 1, "topic": "t", "group": "g", "generation": 1}
+        head: dict[str, Any] = {
+            "client": "s",
+            "epoch": 1,
+            "topic": "t",
+            "group": "g",
+            "generation": 1,
+        }
         proxy.ask(Take(request=2, **head))
         settle = Settle(request=3, outcomes=(Outcome(0, 1, 1, "ack"),), **head)
         first = proxy.decide(settle)
