@@ -1,4 +1,4 @@
-"""A bridge: it brings to one broker the topics of another one, as far as somebody there wants them.
+"""A bridge: it brings to one broker the topics of another one, as far as they are subscribed to.
 
 python examples/bridge.py --far-endpoint tcp://127.0.0.1:6556       # the other broker's subscribers
 

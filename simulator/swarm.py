@@ -164,7 +164,8 @@ def swarm(seed: int, chance: random.Random, shape: Shape) -> Faults:
         faults = replace(faults, pattern=random.Random(f"pattern {seed}").random() < 0.3)
     faults = replace(faults, keys=random.Random(f"charged {seed}").random() < 0.1)
     if faults.group:
-        faults = replace(faults, echo=random.Random(f"echo {seed}").choice((0.0, 0.0, 0.5)))
+        copies = random.Random(f"sent early copies {seed}")
+        faults = replace(faults, echo=copies.choice((0.0, 0.0, 0.0, 0.5)))
     off = {name: getattr(_OFF, name) for name in shape.without}
     if off.keys() & {"trim", "full", "lose_oldest", "expire", "quota"}:
         off["topic_bytes_max"] = _OFF.topic_bytes_max
