@@ -30,7 +30,7 @@ class Faults(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     drop_request: float = 0.0
     drop_reply: float = 0.0
     duplicate: float = 0.0  # a second copy of a request, soon
-    echo: float = 0.0  # a copy right behind its request, perhaps while that is being committed
+    echo: float = 0.0  # a copy just after its request, perhaps while that is being committed
     late: float = 0.0  # a copy that arrives up to `late_s` later, long after its sender is gone
     slow: float = 0.0  # a message is overtaken by others
     stray: float = 0.0  # the answer to a copy reaches the sender's present socket

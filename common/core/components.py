@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+TOPIC_SETTINGS: Final = (  # of a proxy, also for single topics
+    "history_bytes",
+    "history_s",
+    "history_messages",
+    "waiting_messages_max",
+    "topic_bytes_max",
+    "on_bound",
+)
 _OF_REQUESTS: Final = frozenset({"ack_timeout", "send_retries"})
 _OF_CLIENTS: Final = frozenset({"push_silence_min", "push_silence_max", "state_dir"})
 _OF_RELAYS: Final = frozenset(
@@ -32,12 +40,7 @@ _OF_PROXIES: Final = frozenset(
         "publishers_per_topic_max",
         "staged_bytes_max",
         "stored_bytes_max",
-        "history_bytes",
-        "history_s",
-        "history_messages",
-        "waiting_messages_max",
-        "topic_bytes_max",
-        "on_bound",
+        *TOPIC_SETTINGS,
     }
 )
 _BY_CLIENTS: Final = _OF_RELAYS | _OF_SERVERS | _OF_PROXIES

@@ -285,7 +285,7 @@ class TestRetention:
         assert second is not None
         assert second.start == log.end
 
-    def test_goes_on_with_what_is_left_although_nothing_comes(self) -> None:
+    def test_removes_the_rest_step_by_step_without_traffic(self) -> None:
         body = a_body(BIG)
         proxy = a_broker(settings=BrokerSettings(retention=KEEP_NOTHING))
         for sequence in range(1, 13):
