@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 
 
 class WorkingTime:
@@ -12,13 +12,13 @@ class WorkingTime:
         """Begin to count."""
         self.seconds = 0.0
         self._seen_s = now_s
-        self._waited_s: Mapping[Hashable, float] = {}
+        self._waited_s: Mapping[tuple[str, int], float] = {}
 
-    def advance(self, now_s: float, waited_s: Mapping[Hashable, float]) -> float:
+    def advance(self, now_s: float, waited_s: Mapping[tuple[str, int], float]) -> float:
         """Take what has passed, and return the sum.
 
         Args:
-            waited_s: by process, how long it has waited for a core since it was started.
+            waited_s: by name and life of a process, how long it has waited for a core since it was started.
         """
         waits = (total - self._waited_s.get(one, 0.0) for one, total in waited_s.items())
         self.seconds += max(now_s - self._seen_s - max(waits, default=0.0), 0.0)

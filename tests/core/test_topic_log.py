@@ -292,7 +292,7 @@ class TestRetention:
             proxy.ask(a_put(sequence, body=body), body)
         log = proxy.state.topics["t"]
 
-        starts = []
+        starts: list[int] = []
         with patch.object(topic_log, "TRIM_SEGMENTS_MAX", 2):
             while not starts or log.start > starts[-1]:
                 starts.append(log.start)
