@@ -18,7 +18,7 @@ class WorkingTime:
         """Take what has passed, and return the sum.
 
         Args:
-            waited_s: by name and life of a process, how long it has waited for a core since it was started.
+            waited_s: by name and life of a process, how long it has waited for a core in it.
         """
         waits = (total - self._waited_s.get(one, 0.0) for one, total in waited_s.items())
         self.seconds += max(now_s - self._seen_s - max(waits, default=0.0), 0.0)
