@@ -30,6 +30,7 @@ from .core.requester import in_words
 from .core.resolving import Resolved, typed_settings, unknown_variables
 from .core.retry import Silence
 from .core.settings import BY_NAME, Settings
+from .core.visible import visible
 from .core.wording import did_you_mean
 from .key_files import client_keys
 from .log_lines import LOGGER, log_line, use_log_format, writes_json
@@ -198,7 +199,7 @@ def complain(text: str) -> None:
         log_line(text)
         return
     width = min(shutil.get_terminal_size().columns, 100) if sys.stderr.isatty() else 100
-    for line in text.splitlines():
+    for line in visible(text).splitlines():
         wrapped = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
         click.echo(wrapped, err=True)
 

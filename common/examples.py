@@ -12,6 +12,7 @@ import reliable_pubsub
 
 from .command_line import CONTEXT_SETTINGS, readable_errors
 from .core.errors import ConfigurationError
+from .terminal import say
 
 # In a checkout a link to the folder next to the package; without links, that folder itself.
 _HERE: Final = Path(reliable_pubsub.__file__).parent
@@ -43,6 +44,4 @@ def main(folder: Path) -> None:
         except OSError as error:
             raise ConfigurationError(f"{target}: cannot be made: {error}") from error
         files = sum(path.is_file() for path in target.rglob("*"))
-        click.echo(
-            f"{target}: {files} files; `reliable-pubsub lab list` says what the scenarios teach"
-        )
+        say(f"{target}: {files} files; `reliable-pubsub lab list` says what the scenarios teach")

@@ -8,12 +8,12 @@ import click
 from msgspec import structs
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from .command_line import CONTEXT_SETTINGS, CommandGroup, readable_errors
 from .core.certificates import PUBLIC_SUFFIX, SECRET_SUFFIX
 from .core.rights import Rights
 from .key_files import new_pair, read_clients, read_public
+from .terminal import cell, say
 
 _FOLDER = click.option(
     "--folder",
@@ -49,8 +49,8 @@ def new(name: str, folder: Path) -> None:
     """Make the key pair NAME: NAME.key to give away, NAME.key_secret (mode 0600) to keep."""
     with readable_errors():
         public_file, secret_file = new_pair(folder, name)
-        click.echo(f"public  {public_file}  {read_public(str(public_file))}")
-        click.echo(f"secret  {secret_file}  (keep it on this machine)")
+        say(f"public  {public_file}  {read_public(str(public_file))}")
+        say(f"secret  {secret_file}  (keep it on this machine)")
 
 
 @main.command()
@@ -74,7 +74,7 @@ def list_keys(folder: Path) -> None:
         for key, one in sorted(read_clients(folder).items(), key=lambda item: item[1].name):
             is_here = (folder / f"{one.name}{SECRET_SUFFIX}").exists()
             table.add_row(
-                one.name, Text(key), "here" if is_here else "", Text(_in_words(one.rights))
+                *map(cell, (one.name, key, "here" if is_here else "", _in_words(one.rights)))
             )
         Console().print(table)
 

@@ -8,40 +8,42 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Literal, Protocol
 
 from .core.steps import PlanRow
+from .core.visible import visible
+from .terminal import cell
 
 
 def print_plan(rows: Sequence[PlanRow]) -> None:
     """Show the steps of a plan."""
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(title="plan")
     for name in ("step", "action", "topic", "messages", "batch", "sleep between", "sleep after"):
-        table.add_column(name, justify="left" if name in ("action", "topic") else "right")
-    table.add_column("detail")
+        justify: Literal["left", "right"] = "left" if name in ("action", "topic") else "right"
+        table.add_column(name, justify=justify, overflow="fold")
+    table.add_column("detail", overflow="fold")
     for row in rows:
         table.add_row(
             str(row.step),
             row.action,
-            Text(row.topic),
+            cell(row.topic),
             "" if row.messages is None else f"{row.messages:,}",
             str(row.batch),
             f"{row.sleep_between_s:g} s",
             f"{row.sleep_after_s:g} s",
-            Text(row.detail),
+            cell(row.detail),
         )
     Console().print(table)
 
 
 def message_in_words(topic: str, offset: int | None, message_id: str, payload: bytes) -> str:
-    """A message as one line; what a terminal might execute is shown as codes."""
+    """Return a message as one line; what a terminal might execute or hide is shown as codes."""
     text = payload.decode("utf-8", errors="backslashreplace")
-    plain = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
-    return f"{topic} {'-' if offset is None else offset} {message_id}: {plain}"
+    line = f"{topic} {'-' if offset is None else offset} {message_id}: {text}"
+    return visible(line, kept="")
 
 
 class Advance(Protocol):
@@ -77,6 +79,6 @@ def progress_bar(total: int, done: int, *, quiet: bool) -> Iterator[Advance]:
         task = progress.add_task("starting", total=total, completed=done)
 
         def advance(messages: int, what: str) -> None:
-            progress.update(task, advance=messages, description=escape(what))
+            progress.update(task, advance=messages, description=escape(visible(what)))
 
         yield advance

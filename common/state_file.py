@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import cycle
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 from .core.client_state import MARKS_MAX, ClientState, Marks, MemoryState
 from .core.errors import DamagedError, StorageFailedError
@@ -237,6 +237,11 @@ class StateFile:
 def open_state(directory: Path | str | None, role: Role, client: str) -> ClientState:
     """State in `directory`, or in memory if there is none."""
     return MemoryState() if directory is None else StateFile(Path(directory), role, client)
+
+
+def has_state(directory: Path, client: str) -> bool:
+    """Whether a publisher or subscriber of this id has a state here."""
+    return any((directory / f"{role}-{client}.sqlite3").exists() for role in get_args(Role))
 
 
 def _identity_of(path: str) -> tuple[int, int]:

@@ -117,6 +117,21 @@ def client_here(
     return Here(endpoint, state_dir, retry, settings)
 
 
+def endpoint_here(component: str, role: Role, said: str | None) -> str:
+    """The endpoint of a role, with the keys that the settings of a component name.
+
+    Args:
+        said: has priority over the settings.
+
+    Raises:
+        ConfigurationError: a setting or a key is wrong.
+    """
+    settings = typed_settings(resolve_here(component, {}))
+    keys = client_keys(settings)
+    endpoint: str = getattr(settings, f"{role}_endpoint") if said is None else said
+    return endpoint if keys is None else SecureEndpoint(endpoint, keys)
+
+
 def retry_policy(settings: Settings) -> RetryPolicy:
     """The retry policy of the settings."""
     return RetryPolicy(timeout_s=settings.ack_timeout, retries_max=settings.send_retries)

@@ -10,26 +10,18 @@ topics:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from .core import names
+from .core.components import TOPIC_SETTINGS as TOPIC_SETTINGS
 from .core.errors import ConfigurationError, InvalidNameError
 from .core.resolving import Resolved, settings_from_document
 from .core.wording import did_you_mean, key_in_words
 
 if TYPE_CHECKING:
     from .yaml_file import Document, KeyPath
-
-TOPIC_SETTINGS: Final = (
-    "history_bytes",
-    "history_s",
-    "history_messages",
-    "waiting_messages_max",
-    "topic_bytes_max",
-    "on_bound",
-)
 
 
 def split_document(

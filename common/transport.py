@@ -8,7 +8,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar, assert_never
+from typing import Any, Final, TypeVar, assert_never
 
 import zmq
 
@@ -23,7 +23,7 @@ from .core.conversation import (
     ShellEffect,
     Sleep,
 )
-from .core.endpoint import endpoints_of
+from .core.endpoint import endpoints_of, is_ipv6
 from .core.errors import PubSubError
 from .core.keys import SecureEndpoint, keys_of_endpoint
 from .core.limits import FRAME_BYTES_MAX
@@ -31,6 +31,7 @@ from .core.retry import Clock, Transport
 
 T = TypeVar("T")
 
+IO_THREADS_MAX: Final = 63  # of a context; an option of ZeroMQ names them by the bits of a number
 RECONNECT_MS = 50  # interval of ZeroMQ's connection attempts while no proxy listens
 RECONNECT_MS_MAX = 1_000
 RECONNECT_MS_MAX_OF_SEVERAL = 250  # of a service that a standby may take over
@@ -101,6 +102,22 @@ def use_keys_of(endpoint: str, socket: zmq.Socket[bytes]) -> None:
     socket.setsockopt(zmq.CURVE_SECRETKEY, keys.own.secret.encode())
 
 
+def connect(socket: zmq.Socket[bytes], endpoint: str, io_thread: int = 0) -> None:
+    """Connect a socket to one more endpoint.
+
+    IPv6 is an option of each connection. It is set for IPv6 addresses only, because libzmq then
+    looks up the IPv6 addresses of a host name and no others.
+
+    Args:
+        io_thread: of the context, which serves this connection. While it looks up a host name it
+            serves no other, for 10 s and more where no name server answers, again and again. So
+            each endpoint has a thread, and a missing name stalls nothing else.
+    """
+    socket.setsockopt(zmq.AFFINITY, 1 << io_thread % IO_THREADS_MAX)
+    socket.setsockopt(zmq.IPV6, int(is_ipv6(endpoint)))
+    socket.connect(endpoint)
+
+
 class ReqTransport:
     """REQ sockets with one request under way. Implements `retry.Transport`; used by one thread.
 
@@ -124,7 +141,7 @@ class ReqTransport:
         )
         self._turn = 0
         self._earlier: dict[int, zmq.Socket[bytes]] = {}  # by turn; asked the same, not answered
-        self._context = ClientContext()
+        self._context = ClientContext(min(len(several), IO_THREADS_MAX))
         end_with(self, self._context)
         self._go_on_with(self._open(self._turn))
 
@@ -142,7 +159,7 @@ class ReqTransport:
         longest_ms = RECONNECT_MS_MAX if is_one else RECONNECT_MS_MAX_OF_SEVERAL
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, longest_ms)
         use_keys_of(endpoint, socket)
-        socket.connect(endpoint)
+        connect(socket, endpoint, turn)
         return socket
 
     def _go_on_with(self, socket: zmq.Socket[bytes]) -> None:

@@ -2,12 +2,15 @@
 
 A deliberate subset of YAML, because a step file needs no more and every further feature can change
 the meaning of a file by accident: no tags, anchors or aliases (so no alias bomb), no merge keys,
-no key twice, keys are text, at most `YAML_DEPTH_MAX` levels, at most one document. Plain values
-have the meaning that `yaml.safe_load` gives them. `load_yaml` is the only part that opens a file.
+no key twice, keys are text, at most `YAML_DEPTH_MAX` levels, at most one document. A number has
+only decimal digits; the versions of YAML read other forms differently, and people a third way
+(`010` is 8 in YAML 1.1 and 10 in 1.2). Other plain values have the meaning that `yaml.safe_load`
+gives them. `load_yaml` is the only part that opens a file.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +30,14 @@ PLAIN_CHARS_MAX: Final = 100  # of a number or a date; longer ones cost quadrati
 KeyPath = tuple[str | int, ...]  # ("steps", 2, "topic"); () is the whole document
 
 _STRING_TAG = "tag:yaml.org,2002:str"
+_NUMBER_TAGS: Final = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+_DECIMAL: Final = re.compile(
+    r"[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)(e[-+][0-9]+)?|[-+]?\.inf|\.nan", re.IGNORECASE
+)
+# Text to YAML 1.1, a number to YAML 1.2: 0o17, 08, 1e3.
+_NUMBER_ELSEWHERE: Final = re.compile(
+    r"[-+]?(0o[0-7]+|0x[0-9a-f]+|([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[-+]?[0-9]+)?)", re.IGNORECASE
+)
 # Characters with a meaning in YAML 1.1 that only merges use; here they are text.
 _TAGS_READ_AS_TEXT = ("tag:yaml.org,2002:merge", "tag:yaml.org,2002:value")
 
@@ -198,6 +209,12 @@ class _Lines:
 
     def _scalar(self, node: Node) -> object:
         self.mark = node.start_mark
+        if _is_ambiguous(node):
+            raise _refusal(
+                f"found {node.value:.60}, which YAML versions and people read as different values; "
+                "write a number in decimal digits without leading zeros, or quote text",
+                node,
+            )
         if node.tag == _STRING_TAG or node.tag in _TAGS_READ_AS_TEXT:
             if not is_encodable(node.value):  # an escape of a surrogate
                 raise _refusal("found half of a surrogate pair, which UTF-8 cannot hold", node)
@@ -205,6 +222,14 @@ class _Lines:
         if len(node.value) > PLAIN_CHARS_MAX:
             raise _refusal(f"a number or date of more than {PLAIN_CHARS_MAX} characters", node)
         return self._loader.construct_object(node)
+
+
+def _is_ambiguous(node: Node) -> bool:
+    """Whether a plain value is a number that is not written in decimal digits."""
+    if node.tag in _NUMBER_TAGS:
+        return not _DECIMAL.fullmatch(node.value)
+    is_plain = isinstance(node, ScalarNode) and node.style is None and node.tag == _STRING_TAG
+    return is_plain and _NUMBER_ELSEWHERE.fullmatch(node.value) is not None
 
 
 def _refusal(problem: str, where: Node | yaml.Event) -> yaml.MarkedYAMLError:

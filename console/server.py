@@ -6,10 +6,10 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-import click
 import uvicorn
 
 from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.common.terminal import say
 
 from .access import ConsoleClients
 from .app import Console
@@ -82,7 +82,7 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to serve."""
         await super().startup(sockets)
-        click.echo(self.ready)
+        say(self.ready)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

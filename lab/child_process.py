@@ -164,6 +164,14 @@ class ChildProcess:
         """Whether it lives, stopped or not."""
         return self.exit_code is None
 
+    @property
+    def waited_s(self) -> float:
+        """How long it was ready to run and waited for a core; 0 where the system does not count."""
+        try:
+            return int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[1]) / 1e9
+        except (OSError, IndexError):
+            return 0.0
+
     # What it says.
 
     def said(self) -> str:

@@ -19,6 +19,7 @@ from rich.text import Text
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, readable_errors
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.signals import stop_on_signals
+from reliable_pubsub.common.terminal import cell
 
 from .conformance_run import Candidate, Judged, run_case
 from .core.conformance import CASES, MESSAGES, MESSAGES_MAX, MESSAGES_MIN, ROLES, Case, chosen
@@ -145,7 +146,7 @@ def _show(
     console.print(text_table(title, ("case", "what happens", "verdict", "rules", "#s"), rows))
     for one, judged in cases:
         if one.note:
-            console.print(f"note: {one.case}: {one.note}", soft_wrap=True)
+            console.print(cell(f"note: {one.case}: {one.note}"), soft_wrap=True)
         if one.judgement != "conforms":
             _explain(console, one, judged)
     console.print(_last_line([one for one, _ in cases], wanted))
@@ -156,7 +157,7 @@ def _explain(console: Console, one: CaseReport, judged: Judged) -> None:
     """What is wrong in one case, the story of a message that shows it, where the files are."""
 
     def say(line: str, style: str = "") -> None:
-        console.print(Text(line, style=style), soft_wrap=True)
+        console.print(cell(line, style), soft_wrap=True)
 
     console.print()
     say(f"{one.case}: {one.judgement}", STYLES[one.judgement])

@@ -37,6 +37,7 @@ from .core.scenario import (
     What,
     When,
 )
+from .core.working_time import WorkingTime
 from .member import ScenarioMember
 from .processes import Processes
 
@@ -44,7 +45,7 @@ RESUMABLE: Final = 3  # exit code: in doubt, run the same command again
 LIVES_MAX: Final = 50  # of one process
 NODES: Final = ("proxy", "relay", "database")  # they end only when they are stopped
 CALM_S: Final = 0.3  # nothing has come for this long, and the proxy has nothing left
-DEADLINE_S: Final = 240.0  # of a whole run
+DEADLINE_S: Final = 240.0  # of a whole run, by working time
 ASK: Final = RetryPolicy(timeout_s=0.5, retries_max=0)
 
 Phase = Literal["begin", "events", "quiet", "over"]
@@ -93,7 +94,8 @@ class Director:
         self._due: list[Due] = []
         self._no_restart: set[str] = set()
         self._ended: set[str] = set()  # clients that are not started again
-        self._moved_s = clock()
+        self._working = WorkingTime(self._begin_s)
+        self._moved_s = 0.0  # by working time, as the deadline
         self._picture: object = None
         self._gave_up = False
 
@@ -115,7 +117,7 @@ class Director:
             self.do(ScenarioEvent(when=AT_ONCE, what=due.what, targets=(due.target,)))
         if self.phase == "events":
             self._events(now_s)
-        elif self.phase == "quiet" and self._drained(now_s):
+        elif self.phase == "quiet" and self._drained():
             self._end()
         return self.phase == "over"
 
@@ -123,13 +125,15 @@ class Director:
         members = self._processes.members.values()
         each = [(m.lives, m.runs, m.has_begun, m.count) for m in members]
         picture = (self.phase, len(self._waiting), each)
+        waited_s = {(m.name, m.lives): m.waited_s for m in members if m.runs}
+        work_s = self._working.advance(now_s, waited_s)
         if picture != self._picture:
-            self._picture, self._moved_s = picture, now_s
+            self._picture, self._moved_s = picture, work_s
 
-    def _stuck(self, now_s: float) -> bool:
-        """Whether nothing has moved for a long time."""
-        late = now_s - self._begin_s > DEADLINE_S
-        return late or now_s - self._moved_s > self._scenario.patience_s
+    def _stuck(self) -> bool:
+        """Whether nothing has moved for a long time in which the processes could work."""
+        work_s = self._working.seconds
+        return work_s > DEADLINE_S or work_s - self._moved_s > self._scenario.patience_s
 
     def _begin(self, now_s: float) -> None:
         """Start the proxy, and all others when it is ready."""
@@ -144,7 +148,7 @@ class Director:
             for name in self._scenario.relays:
                 self._start(name)
             self.phase = "events"
-        elif not proxy.runs or self._stuck(now_s):
+        elif not proxy.runs or self._stuck():
             self._gave_up = True
             self._tell(f"the proxy did not become ready, see {proxy.log}")
             self.phase = "over"
@@ -219,7 +223,7 @@ class Director:
         busy = coming or late or self._due or not self._work_is_done()
         if self._no_proxy_is_left or not busy:
             self._be_quiet()
-        elif self._stuck(now_s):
+        elif self._stuck():
             self._tell(f"nothing has moved for {self._scenario.patience_s:g} s")
             self._be_quiet()
 
@@ -320,13 +324,13 @@ class Director:
         self._tell("no more faults; the rest is delivered")
         self.phase = "quiet"
 
-    def _drained(self, now_s: float) -> bool:
+    def _drained(self) -> bool:
         """Whether nothing is left to do; or nothing has moved for so long that nothing will."""
-        if self._stuck(now_s) or self._no_proxy_is_left:
+        if self._stuck() or self._no_proxy_is_left:
             self._gave_up = True
             return True
         alive = self._processes.look_for_doors() and not self._due
-        calm = now_s - self._moved_s > CALM_S
+        calm = self._working.seconds - self._moved_s > CALM_S
         return alive and calm and self._work_is_done() and self._all_is_delivered()
 
     def _all_is_delivered(self) -> bool:

@@ -10,6 +10,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from reliable_pubsub.common.terminal import cell
+
 from .core.scenario import Scenario
 from .member import ScenarioMember
 from .processes import Processes
@@ -34,7 +36,7 @@ class LiveStory:
         line = f"{self._clock() - self._begin_s:6.2f} s  {text}"
         self.lines.append(line)
         if self._at_once:
-            self._console.print(line, highlight=False, soft_wrap=True)
+            self._console.print(cell(line), soft_wrap=True)
 
 
 def live(console: Console) -> Live:
@@ -52,7 +54,7 @@ def picture(scenario: Scenario, processes: Processes, story: Sequence[str]) -> G
         rows.append((name, shown[0], str(member.lives), progress, shown[1]))
     columns = ("process", "state", "lives", "put or received", "link")
     table = text_table(scenario.title, columns, rows, box=box.SIMPLE)
-    return Group(table, *(Text(line) for line in story[-EVENTS_SHOWN:]))
+    return Group(table, *(cell(line) for line in story[-EVENTS_SHOWN:]))
 
 
 _STYLES: Final = {"killed": "bold red", "stopped": "yellow", "done": "green", "runs": "cyan"}

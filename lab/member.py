@@ -13,7 +13,7 @@ from .core.scenario import Role, ScenarioEvent
 from .link import Address, TcpLink
 from .progress import JournalProgress, OutputProgress
 
-GRACE_S: Final = 5.0  # between SIGTERM and SIGKILL
+GRACE_S: Final = 20.0  # between SIGTERM and SIGKILL
 
 
 class ScenarioMember:
@@ -97,6 +97,11 @@ class ScenarioMember:
     def runs(self) -> bool:
         """Whether it lives, stopped or not."""
         return self._child is not None and self._child.runs
+
+    @property
+    def waited_s(self) -> float:
+        """How long it has waited for a core in this life."""
+        return 0.0 if self._child is None else self._child.waited_s
 
     @property
     def has_begun(self) -> bool:

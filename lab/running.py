@@ -18,6 +18,7 @@ from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, readable_error
 from reliable_pubsub.common.core.errors import ConfigurationError, PubSubError
 from reliable_pubsub.common.journal_file import open_journal
 from reliable_pubsub.common.signals import ignore_signals, stop_on_signals
+from reliable_pubsub.common.terminal import cell
 
 from .auditor import NAME as AUDITOR
 from .auditor import audit
@@ -204,9 +205,9 @@ def main(
         show_verdict(console, verdict, first_story(found, verdict), where, found.torn)
         broken = [rule.rule for rule in verdict.rules if not rule.holds]
         for line in outcome(wanted.expect.violated, broken, wrong):
-            console.print(line, style="" if line.startswith("As") else "bold red")
-        console.print(f"files: {where}", soft_wrap=True)
+            console.print(cell(line, "" if line.startswith("As") else "bold red"))
+        console.print(cell(f"files: {where}"), soft_wrap=True)
         if report is not None:
             write_report(report, found, verdict, title=wanted.title, about=about(path))
-            console.print(f"report: {report}", soft_wrap=True)
+            console.print(cell(f"report: {report}"), soft_wrap=True)
         sys.exit(exit_code_of(wanted.expect.violated, broken, wrong))

@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from reliable_pubsub.common.terminal import cell
+
 
 def text_table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[str | Text]], **look: Any
@@ -23,7 +25,7 @@ def text_table(
     for name in columns:
         table.add_column(name.removeprefix("#"), justify="right" if name[:1] == "#" else "left")
     for row in rows:
-        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+        table.add_row(*(cell(one) if isinstance(one, str) else one for one in row))
     return table
 
 

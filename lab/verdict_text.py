@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from reliable_pubsub.common.terminal import cell
+
 from .core.story import Story, in_one_column
 from .core.verdict import Losses, RuleVerdict, Verdict
 from .text_table import text_table
@@ -29,27 +31,27 @@ def show_verdict(
         console.print(_losses_table(verdict.losses))
     for rule in verdict.rules:
         for violation in rule.violations[:VIOLATIONS_SHOWN]:
-            console.print(Text(f"{rule.rule}: {violation.text}", style="red"))
+            console.print(cell(f"{rule.rule}: {violation.text}", "red"))
         if len(rule.violations) > VIOLATIONS_SHOWN:
             more = len(rule.violations) - VIOLATIONS_SHOWN
             console.print(f"{rule.rule}: and {more:,} more; --json has all")
     if story is not None:
         console.print()
         show_story(console, story)
-        console.print(Text(f"another one: reliable-pubsub lab trace ID {folder}"), soft_wrap=True)
+        console.print(cell(f"another one: reliable-pubsub lab trace ID {folder}"), soft_wrap=True)
     for name, count in torn.items():
-        console.print(Text(f"note: {name}: {count:,} torn"))
+        console.print(cell(f"note: {name}: {count:,} torn"))
     for warning in verdict.warnings:
-        console.print(Text(f"warning: {warning}", style="yellow"))
+        console.print(cell(f"warning: {warning}", "yellow"))
     console.print(_last_line(verdict))
 
 
 def show_story(console: Console, story: Story) -> None:
     """One line for each event."""
     title = f"The story of {story.message.message_id} on {story.message.topic!r}"
-    console.print(Text(title, style="bold"))
+    console.print(cell(title, "bold"))
     for line in in_one_column(story):
-        console.print(Text(line), soft_wrap=True)
+        console.print(cell(line), soft_wrap=True)
 
 
 def _rules_table(rules: Sequence[RuleVerdict]) -> Table:

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, asking_options
 from reliable_pubsub.common.progress import progress_bar
+from reliable_pubsub.common.terminal import say
 
 from .archive import Archive
 from .archive_tasks import StageRange, stage_range
@@ -213,7 +214,7 @@ def main(
                 job = Archiving(
                     archive=archive, options=options, topics=topics, tasks=tasks, warn=complain_of
                 )
-                click.echo(f"ready: archive {folder} endpoint={where}")
+                say(f"ready: archive {folder} endpoint={where}")
                 _run(job, quiet=quiet, every_s=None if available_now else every)
 
 
@@ -221,9 +222,9 @@ def _run(job: Archiving, *, quiet: bool, every_s: float | None) -> None:
     """One round, or round after round."""
     with progress_bar(job.backlog(), 0, quiet=quiet or every_s is not None) as advance:
         rows = job.catch_up(advance)
-    click.echo(f"done: archived {rows} messages in {job.archive.place.name}")
+    say(f"done: archived {rows} messages in {job.archive.place.name}")
     while every_s is not None:
         time.sleep(every_s)
         rows = job.catch_up()
         if rows:
-            click.echo(f"archived {rows} messages")
+            say(f"archived {rows} messages")

@@ -18,6 +18,7 @@ from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, asking_options
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.wording import did_you_mean
 from reliable_pubsub.common.progress import progress_bar
+from reliable_pubsub.common.terminal import say
 from reliable_pubsub.lab.__main__ import EXIT_CODES, VIOLATED
 from reliable_pubsub.lab.core.verdict import Verdict
 from reliable_pubsub.lab.verdict_text import show_verdict
@@ -176,7 +177,7 @@ def main(
 
             verdict = judge_log(tasks, wanted, now, files, on_topic)
         for line in lines:
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+            say(line)
         show_verdict(console, verdict, None, Path(), {})
         if not verdict.holds:
             sys.exit(VIOLATED)

@@ -32,11 +32,8 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from reliable_pubsub.common.core.errors import UsageError
-from reliable_pubsub.common.core.keys import SecureEndpoint
-from reliable_pubsub.common.core.resolving import typed_settings
-from reliable_pubsub.common.core.settings import PUBLISHER_ENDPOINT, SUBSCRIBER_ENDPOINT
-from reliable_pubsub.common.key_files import client_keys
-from reliable_pubsub.common.surroundings import resolve_here
+from reliable_pubsub.common.core.message_base import Role
+from reliable_pubsub.common.surroundings import endpoint_here
 from reliable_pubsub.subscriber.reader import LogReader
 
 from .core.columns import COLUMNS, NAMED_COLUMNS
@@ -134,26 +131,23 @@ class ReliablePubSubSource(DataSource):
         Raises:
             UsageError: one is wrong.
         """
-        return parse_options(_with_keys(self.options, SUBSCRIBER_ENDPOINT))
+        return parse_options(_with_endpoint(self.options, "subscriber"))
 
     def parsed_sink(self, *, streaming: bool) -> SinkOptions:
         """The options of a query that writes, checked. Raises as `parsed`."""
-        return parse_sink_options(_with_keys(self.options, PUBLISHER_ENDPOINT), streaming=streaming)
+        return parse_sink_options(_with_endpoint(self.options, "publisher"), streaming=streaming)
 
 
-def _with_keys(options: Mapping[str, str], usual: str) -> Mapping[str, str]:
-    """Options whose endpoint has the keys that the settings name, if they do.
+def _with_endpoint(options: Mapping[str, str], role: Role) -> Mapping[str, str]:
+    """Options with their endpoint, else that of the settings; with its keys, if there are some.
 
     Raises:
         ConfigurationError: a setting or a key is wrong.
     """
-    keys = client_keys(typed_settings(resolve_here("pipeline", {})))
-    if keys is None:
-        return dict(options)
-    given = {"endpoint": usual} | {
+    given = {
         "endpoint" if name.lower() == "endpoint" else name: value for name, value in options.items()
     }
-    return given | {"endpoint": SecureEndpoint(given["endpoint"], keys)}
+    return given | {"endpoint": endpoint_here("pipeline", role, given.get("endpoint"))}
 
 
 def _columns(options: SourceOptions) -> Mapping[str, str]:

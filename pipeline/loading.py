@@ -27,6 +27,7 @@ from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.limits import MIB
 from reliable_pubsub.common.progress import progress_bar
+from reliable_pubsub.common.terminal import say
 from reliable_pubsub.subscriber.external_cursor import ExternalCursor
 from reliable_pubsub.subscriber.reader import LogReader
 
@@ -295,7 +296,7 @@ def main(
         check_held(work, outcomes)
         put = sum(one.put for one in outcomes)
         before = sum(one.stored_before for one in outcomes)
-        click.echo(f"done: {put} messages put on {topic}, {before} were there ({len(named)} files)")
+        say(f"done: {put} messages put on {topic}, {before} were there ({len(named)} files)")
 
 
 def _pair(text: str) -> tuple[str, str]:

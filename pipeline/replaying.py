@@ -16,6 +16,7 @@ from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, as
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.errors import ConfigurationError, UsageError
 from reliable_pubsub.common.progress import progress_bar
+from reliable_pubsub.common.terminal import say
 
 from .archive_files import place_of
 from .archive_tasks import ArchivedFile
@@ -167,9 +168,7 @@ def main(
             outcomes = [replay_topic(one, partial(advance, what=one.target)) for one in work]
         put = sum(one.put for one in outcomes)
         before = sum(one.stored_before for one in outcomes)
-        click.echo(
-            f"done: {put} messages put on {', '.join(targets.values())}, {before} were there"
-        )
+        say(f"done: {put} messages put on {', '.join(targets.values())}, {before} were there")
 
 
 def replay_client(

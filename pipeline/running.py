@@ -14,6 +14,7 @@ from pyspark.logger import PySparkLogger
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, asking_options
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.errors import ConfigurationError, UsageError
+from reliable_pubsub.common.terminal import say
 
 from .computing import Streaming, claim, follow, job_format, run_id_of, run_once, start_stream
 from .core.planning import TopicExtent, refuse_unknown
@@ -221,9 +222,9 @@ def _once(
         tasks.carry_out(lambda: run_once(tasks.spark, query, extents, client, atomic=atomic))
     if atomic:
         put = _stored(client, query.target, access) - before
-        click.echo(f"done: {put} messages put on {query.target}, {before} were there")
+        say(f"done: {put} messages put on {query.target}, {before} were there")
     else:  # each task is a publisher
-        click.echo(f"done: the result is on {query.target}")
+        say(f"done: the result is on {query.target}")
 
 
 def _stored(client: str, topic: str, access: Access) -> int:
@@ -235,13 +236,13 @@ def _stored(client: str, topic: str, access: Access) -> int:
 def _stream(query: Query, how: Streaming, access: Access, wish: SparkWish, *, quiet: bool) -> None:
     def tell(text: str) -> None:
         if not quiet:
-            click.echo(text)
+            say(text)
 
     with _tasks(access, wish) as tasks:
 
         def run() -> int:
             stream = start_stream(tasks.spark, query, how)
-            click.echo(f"ready: run {how.checkpoint} endpoint={access.read_at}")
+            say(f"ready: run {how.checkpoint} endpoint={access.read_at}")
             return follow(stream, query, tell)
 
         try:
@@ -250,4 +251,4 @@ def _stream(query: Query, how: Streaming, access: Access, wish: SparkWish, *, qu
             with suppress(*GONE, PySparkException):  # a stop is no failure of the query
                 for stream in tasks.spark.streams.active:
                     stream.stop()
-    click.echo(f"done: {rows} messages read, their results are on {query.target}")
+    say(f"done: {rows} messages read, their results are on {query.target}")

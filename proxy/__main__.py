@@ -40,6 +40,7 @@ from reliable_pubsub.common.signals import (
     stopped_by_signals,
 )
 from reliable_pubsub.common.system import share_one_heap
+from reliable_pubsub.common.terminal import say
 from reliable_pubsub.relay.sockets import allow_connections
 
 from .core.state import BrokerSettings
@@ -242,7 +243,7 @@ def _opened(wanted: ServerSettings, journal: Path | None, manager: ServiceManage
         manager.starting(f"standby: {text}")
         if text != said:
             said = text
-            click.echo(f"standby: proxy {text}")
+            say(f"standby: proxy {text}")
 
     with _checking(manager) as progress, signals_raise() if wanted.store else nullcontext():
         return Server(
@@ -303,7 +304,7 @@ def _serve(
         reloaded_by_signal(reloading.begin)
         if asked.is_set():
             reloading.begin()
-        click.echo(ready)
+        say(ready)
         LOG.info(ready)
         manager.ready(status)
         if settings.durability == "snapshot":

@@ -27,6 +27,7 @@ from reliable_pubsub.common.core import action_words
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.limits import PAUSE_REASON_CHARS_MAX
 from reliable_pubsub.common.core.start import parse_start
+from reliable_pubsub.common.core.visible import visible
 from reliable_pubsub.common.key_files import client_keys
 from reliable_pubsub.common.signals import stop_on_signals
 from reliable_pubsub.common.surroundings import retry_policy
@@ -146,7 +147,7 @@ def _act(
 
 def _confirm(question: str) -> None:
     try:
-        if click.confirm(question, err=True):
+        if click.confirm(visible(question), err=True):
             return
     except click.Abort:
         click.echo(err=True)
@@ -154,7 +155,7 @@ def _confirm(question: str) -> None:
 
 
 def _print(outcome: AdminOutcome, text: str, as_json: bool) -> None:
-    click.echo(msgspec.json.encode(outcome).decode() if as_json else text)
+    click.echo(msgspec.json.encode(outcome).decode() if as_json else visible(text))
 
 
 # Looking.

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from reliable_pubsub.common.core.names import GROUP_PREFIX
 from reliable_pubsub.common.core.status import ClientStatus, SubscriptionStatus, TopicStatus
+from reliable_pubsub.common.terminal import cell
 
 
 def list_view(topics: Sequence[TopicStatus], clients: Sequence[ClientStatus]) -> Group:
@@ -99,5 +100,5 @@ def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) ->
         is_name = name in ("topic", "subscriber", "client")
         table.add_column(name, overflow="fold", no_wrap=not is_name)
     for row in rows:
-        table.add_row(*map(Text, row))  # names are not markup
+        table.add_row(*map(cell, row))  # names are not markup
     return table

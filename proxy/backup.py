@@ -34,6 +34,7 @@ from reliable_pubsub.common.damage import damaged_error
 from reliable_pubsub.common.lock import make_directory
 from reliable_pubsub.common.signals import stop_on_signals
 from reliable_pubsub.common.system import sync_directory
+from reliable_pubsub.common.terminal import say
 
 from .check import check_store
 from .shutdown_marker import read_shutdown_marker
@@ -209,7 +210,7 @@ def main(target: Path, data_dir: str | None) -> None:
                 bar.update(task, description=f"checking: {messages:,} messages")
 
             found = back_up(source, target, copied=copied, checked=checked)
-        click.echo(f"backed up: {target} {found}")
+        say(f"backed up: {target} {found}")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import click
 
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, readable_errors
 from reliable_pubsub.common.signals import stop_on_signals
+from reliable_pubsub.common.terminal import say
 
 from .contents import progress_of, read_contents, show_contents, stopped_store
 
@@ -28,7 +29,7 @@ def main(directory: Path) -> None:
     with readable_errors(), stop_on_signals("stopped: the check was not completed"):
         with stopped_store(directory) as store, progress_of("checking") as checked:
             contents = read_contents(store, checked)
-        click.echo(f"sound: {directory}")
+        say(f"sound: {directory}")
         show_contents(contents)
 
 

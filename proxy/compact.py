@@ -20,6 +20,7 @@ from reliable_pubsub.common.core.errors import DamagedError, StorageFailedError
 from reliable_pubsub.common.damage import damaged_error
 from reliable_pubsub.common.lock import make_directory
 from reliable_pubsub.common.signals import stop_on_signals
+from reliable_pubsub.common.terminal import say
 
 from .contents import Contents, progress_of, read_contents, stopped_store
 from .store import Store
@@ -92,7 +93,7 @@ def main(directory: Path) -> None:
     with readable_errors(), stop_on_signals("stopped: the store is whole"):
         with progress_of("compacting") as checked:
             before, after = compact(directory, checked)
-        click.echo(
+        say(
             f"compacted: {directory} from {before.file_bytes} to {after.file_bytes} bytes, "
             f"messages={after.messages}"
         )

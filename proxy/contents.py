@@ -9,15 +9,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-import click
 from msgspec import Struct
 from rich import box
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 from rich.table import Table
-from rich.text import Text
 
 from reliable_pubsub.common.core.errors import ConfigurationError
+from reliable_pubsub.common.terminal import cell, say
 
 from .check import check_store
 from .core.stored import StoredState, StoredTopic
@@ -95,7 +94,7 @@ def show_contents(contents: Contents) -> None:
     """Print a line with the sums, and a table of the topics with the most messages."""
     state = contents.state
     sizes = {one.topic: sum(part.body_bytes for part in one.segments) for one in state.topics}
-    click.echo(
+    say(
         f"store={state.store_id} topics={len(state.topics)} messages={contents.messages} "
         f"clients={len(state.sessions)} body-bytes={sum(sizes.values())} "
         f"file-bytes={contents.file_bytes}"
@@ -106,7 +105,7 @@ def show_contents(contents: Contents) -> None:
     for name in ("start", "end", "bytes", "newest", "publishers", "subscriptions", "greatest lag"):
         table.add_column(name, justify="right", no_wrap=True)
     for one in largest[:SHOWN_TOPICS_MAX]:
-        table.add_row(*map(Text, _row(one, sizes[one.topic])))
+        table.add_row(*map(cell, _row(one, sizes[one.topic])))
     if len(largest) > SHOWN_TOPICS_MAX:
         table.add_row(f"and {len(largest) - SHOWN_TOPICS_MAX} more")
     if largest:

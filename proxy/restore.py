@@ -13,6 +13,7 @@ from reliable_pubsub.common.command_line import (
     readable_errors,
 )
 from reliable_pubsub.common.signals import stop_on_signals
+from reliable_pubsub.common.terminal import say
 
 from .backup import back_up
 from .contents import progress_of, read_contents, require_store, show_contents, stopped_store
@@ -48,7 +49,7 @@ def main(backup: Path, directory: Path) -> None:
             back_up(backup, directory, checked=checked)
         with stopped_store(directory) as store:
             contents = read_contents(store)
-        click.echo(f"restored: {directory}")
+        say(f"restored: {directory}")
         show_contents(contents)
         complain(CONSEQUENCES)
 

@@ -36,10 +36,12 @@ from reliable_pubsub.common.core.status import (
     StatusReport,
     TopicStatus,
 )
+from reliable_pubsub.common.core.visible import visible
 from reliable_pubsub.common.key_files import client_keys
 from reliable_pubsub.common.signals import stop_on_signals
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.surroundings import retry_policy
+from reliable_pubsub.common.terminal import cell
 
 
 def view(report: StatusReport, rows_max: int = 1_000_000, *, is_plain: bool = False) -> Group:
@@ -164,14 +166,14 @@ def _table(
         else:  # our own words and numbers are never cut
             table.add_column(name, justify="left" if name == "state" else "right", no_wrap=True)
     for row in rows[:rows_max]:
-        table.add_row(*map(Text, row))  # names are not markup
+        table.add_row(*map(cell, row))  # names are not markup
     if len(rows) > rows_max:
         table.add_row(f"and {len(rows) - rows_max} more", *[""] * (len(columns) - 1))
     return table
 
 
 def _head(report: StatusReport) -> Text:
-    text = Text(
+    text = cell(
         f"proxy {report.store_path}\ndurability {report.durability}, boot {report.boot}\n"
         f"{report.topics_count} topics, {report.sessions_count} clients, "
         f"{report.dropped_requests} malformed requests"
@@ -194,7 +196,7 @@ def _head(report: StatusReport) -> Text:
                 "bold red",
             )
     if isinstance(report.paused, str):
-        why = f" ({report.paused})" if report.paused else ""
+        why = f" ({visible(report.paused)})" if report.paused else ""
         text.append(
             f"\nPUTS ARE PAUSED{why}: an operator ends that with `admin resume`", "bold red"
         )

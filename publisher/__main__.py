@@ -27,6 +27,7 @@ from reliable_pubsub.common.core.steps import PlanPosition, describe
 from reliable_pubsub.common.progress import print_plan, progress_bar
 from reliable_pubsub.common.signals import RESUME, stop_on_signals
 from reliable_pubsub.common.surroundings import retry_policy
+from reliable_pubsub.common.terminal import say
 from reliable_pubsub.common.yaml_file import load_yaml
 
 from .client import Publisher
@@ -100,7 +101,7 @@ def main(
             total = plan.messages_from(PlanPosition())
             left = plan.messages_from(mark.position)
             publisher.connect()
-            click.echo(f"ready: publisher {client} endpoint={where} messages={total} left={left}")
+            say(f"ready: publisher {client} endpoint={where} messages={total} left={left}")
             with progress_bar(total, total - left, quiet=quiet) as advance:
                 is_shown = quiet or sys.stderr.isatty()
                 put = run_publisher(
@@ -121,7 +122,7 @@ def _report(client: str, put: Mapping[str, int], offers: OfferCounts) -> None:
             f"listener, {offers.dropped:,} had no link or no room on it; they are lost"
         )
     done = ", ".join(f"{topic}: {count}" for topic, count in put.items()) or FINISHED
-    click.echo(f"done: publisher {client} put {sum(put.values())} messages ({done})")
+    say(f"done: publisher {client} put {sum(put.values())} messages ({done})")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import Final
 
 import zmq
 
-from reliable_pubsub.common.transport import ClientContext, DataLink, end_with
+from reliable_pubsub.common.transport import ClientContext, DataLink, connect, end_with
 from reliable_pubsub.relay.sockets import DATA_MESSAGES_MAX, connecting
 
 LINGER_MS: Final = 1_000  # how long close waits to send the last messages
@@ -27,7 +27,7 @@ class ZmqOfferLink(DataLink):
         # When a connection ends its subscriptions end, and no message is queued for the next one.
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
         self._socket.setsockopt(zmq.LINGER, LINGER_MS)
-        self._socket.connect(endpoint)
+        connect(self._socket, endpoint)
         self._wanted: frozenset[bytes] = frozenset()
         super().__init__(self._socket)
 

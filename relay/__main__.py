@@ -34,6 +34,7 @@ from reliable_pubsub.common.metrics_server import Pages, metrics_served
 from reliable_pubsub.common.notify import ServiceManager
 from reliable_pubsub.common.signals import stopped_by_signals
 from reliable_pubsub.common.system import share_one_heap
+from reliable_pubsub.common.terminal import say
 
 from .core.inflow import ConnectionBounds
 from .metrics import exposition
@@ -178,7 +179,7 @@ def _serve(
             f"relay {relay.settings.node} requests={relay.endpoint} "
             f"push={relay.fan_out.endpoint} {facts}" + (f" metrics={metrics}" if metrics else "")
         )
-        click.echo(f"ready: {status}")
+        say(f"ready: {status}")
         LOG.info("ready: %s", status)
         manager.ready(status)
         relay.run()

@@ -9,12 +9,13 @@ from typing import Protocol
 
 import zmq
 
-from reliable_pubsub.common.core.endpoint import endpoints_of, host_of
+from reliable_pubsub.common.core.endpoint import endpoints_of, host_of, tcp_endpoint
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.keys import SecureEndpoint, keys_of_endpoint
 from reliable_pubsub.common.core.limits import LINK_BYTES
 from reliable_pubsub.common.core.status import Status, StatusReport
 from reliable_pubsub.common.core.wire import encode
+from reliable_pubsub.common.transport import connect
 
 from .core.interest_link import Wish
 from .core.interest_table import CAP, Capped, changes_between
@@ -54,12 +55,15 @@ class NodeAbove:
         *,
         cap: int = CAP,
         push_via: str = "",
+        io_thread: int = 0,
     ) -> None:
         """Connect; where data comes from is said by the first answer.
 
         Args:
             push_via: or there, whatever the node above says.
+            io_thread: of the first endpoint (`connect_to_any`), and of the data.
         """
+        self._io_thread = io_thread
         self.endpoint = endpoint
         self._is_one_of_several = len(endpoints_of(endpoint)) > 1
         self._answers_at = endpoint  # of several the one that answers
@@ -70,7 +74,7 @@ class NodeAbove:
         self.interest = connecting(
             context, zmq.DEALER, endpoint, sent_max=INTEREST_WAITING_MAX, received_max=0
         )
-        connect_to_any(self.interest, endpoint)
+        connect_to_any(self.interest, endpoint, io_thread)
         self.data = connecting(
             context, zmq.XSUB, endpoint, sent_max=0, received_max=DATA_MESSAGES_MAX
         )
@@ -141,7 +145,7 @@ class NodeAbove:
         if self._data_endpoint is not None:
             self.data.disconnect(self._data_endpoint)
         self._data_endpoint = endpoint
-        self.data.connect(endpoint)
+        connect(self.data, endpoint, self._io_thread)
 
     def status(self) -> AboveStatus:
         """What to tell an operator."""
@@ -157,13 +161,15 @@ class NodeAbove:
 class PlainAbove:
     """A plain ZeroMQ publisher (PUB or XPUB): subscriptions by prefix, as it knows them."""
 
-    def __init__(self, context: Context, endpoint: str, kinds: Kinds, *, cap: int = CAP) -> None:
+    def __init__(
+        self, context: Context, endpoint: str, kinds: Kinds, *, cap: int = CAP, io_thread: int = 0
+    ) -> None:
         self.endpoint = endpoint
         # No bound, because ZeroMQ drops subscriptions at it; the cap is the bound.
         self.data = connecting(
             context, zmq.XSUB, endpoint, sent_max=0, received_max=DATA_MESSAGES_MAX
         )
-        self.data.connect(endpoint)
+        connect(self.data, endpoint, io_thread)
         self._kinds = kinds
         self._capped = Capped(cap)
         self._wanted: frozenset[Pattern] = frozenset()
@@ -195,7 +201,7 @@ def _address_of(frame: zmq.Frame) -> str:
     """Where the sender of a frame is, as an endpoint; its port is not known."""
     with suppress(zmq.ZMQError):  # a peer over ipc has no address
         address = str(frame.get("Peer-Address"))
-        return f"tcp://[{address}]:1" if ":" in address else f"tcp://{address}:1"
+        return tcp_endpoint(address, "1")
     return ""
 
 
@@ -206,7 +212,6 @@ def reachable(endpoint: str, through: str) -> str:
     """
     if host_of(endpoint, bind=True) in ("0.0.0.0", "*", "::"):
         reached = host_of(through, bind=True) or "127.0.0.1"
-        port = endpoint.rsplit(":", 1)[1]
-        endpoint = f"tcp://[{reached}]:{port}" if ":" in reached else f"tcp://{reached}:{port}"
+        endpoint = tcp_endpoint(reached, endpoint.rsplit(":", 1)[1])
     keys = keys_of_endpoint(through)
     return endpoint if keys is None else SecureEndpoint(endpoint, keys)

@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from .core.allowance import Tally, TcpCounters
 from .core.attendance import Excess
+from .core.inflow import source_of
 from .listener import ListenerGate, cut
 
 if TYPE_CHECKING:
@@ -229,7 +230,7 @@ class Connections:
             if self._arrived is not None:
                 self._arrived.append(connection)
             if isinstance(peer, tuple):  # else it comes by `ipc:`
-                address = peer[0]
+                address = source_of(peer[0])
         if self._came is not None:
             self._came.append(address)
 

@@ -13,6 +13,7 @@ import socket
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
+from ipaddress import ip_network
 from typing import Final
 
 from msgspec import Struct
@@ -21,9 +22,12 @@ from reliable_pubsub.common.system import IS_LINUX
 
 # Packet filters over the TCP header.
 _LOAD_BYTE, _LOAD_WORD, _IF_EQUAL = 0x30, 0x20, 0x15  # linux/bpf_common.h
-_IF_ANY_BIT, _RETURN = 0x45, 0x06
+_IF_ANY_BIT, _SHIFT_RIGHT, _RETURN = 0x45, 0x74, 0x06
 _FLAGS_BYTE, _RST = 13, 0x04  # RFC 9293, section 3.1
-_SOURCE_ADDRESS: Final = 0xFFF0_0000 + 12  # SKF_NET_OFF of linux/filter.h; RFC 791, section 3.1
+_IP_HEADER: Final = 0xFFF0_0000  # SKF_NET_OFF of linux/filter.h
+_SOURCE_ADDRESS: Final = _IP_HEADER + 12  # RFC 791, section 3.1
+_SOURCE_NETWORK_6: Final = _IP_HEADER + 8  # RFC 8200, section 3: the first half of the address
+_IPV6: Final = 6  # of the version field, the upper half of the header's first byte
 _THROWN_AWAY_BYTES: Final = 2**20  # at once
 _Instruction = tuple[int, int, int, int]  # operation, jump if true, jump if not, operand
 _DROP: Final[_Instruction] = (_RETURN, 0, 0, 0)
@@ -61,7 +65,7 @@ class ListenerGate:
         """Open or close it.
 
         Args:
-            without: addresses that are kept out though it is open.
+            without: sources (`inflow.source_of`) that are kept out though it is open.
         """
         if (is_open, without) == (self._is_open, self._without):
             return
@@ -79,19 +83,32 @@ class ListenerGate:
         return int(count)
 
 
-def _drop_of(addresses: frozenset[str]) -> list[_Instruction]:
-    """Drop what comes from these IPv4 addresses."""
-    if not addresses:
-        return []
-    program: list[_Instruction] = [(_LOAD_WORD, 0, 0, _SOURCE_ADDRESS)]
-    for address in sorted(addresses):
-        (number,) = struct.unpack("!I", socket.inet_aton(address))
-        program += [(_IF_EQUAL, 0, 1, number), _DROP]
+def _drop_of(sources: frozenset[str]) -> list[_Instruction]:
+    """Drop what comes from these IPv4 addresses and IPv6 networks."""
+    program: list[_Instruction] = []
+    for source in sorted(sources):
+        program += [(_LOAD_BYTE, 0, 0, _IP_HEADER), (_SHIFT_RIGHT, 0, 0, 4)]
+        network = ip_network(source)
+        if network.version == _IPV6:
+            high, low = struct.unpack_from("!II", network.network_address.packed)
+            program += [
+                *((_IF_EQUAL, 0, 5, _IPV6), (_LOAD_WORD, 0, 0, _SOURCE_NETWORK_6)),
+                *((_IF_EQUAL, 0, 3, high), (_LOAD_WORD, 0, 0, _SOURCE_NETWORK_6 + 4)),
+                *((_IF_EQUAL, 0, 1, low), _DROP),
+            ]
+        else:
+            (number,) = struct.unpack("!I", network.network_address.packed)
+            program += [
+                *((_IF_EQUAL, 3, 0, _IPV6), (_LOAD_WORD, 0, 0, _SOURCE_ADDRESS)),
+                *((_IF_EQUAL, 0, 1, number), _DROP),
+            ]
     return program
 
 
 def listen(endpoint: str, backlog: int, receive_buffer_bytes: int | None = None) -> Listener:
-    """Listen at `tcp://host:port`; `*` is every address, or a port of the system's choice.
+    """Listen at `tcp://host:port`; `*` is every IPv4 address, or a port of the system's choice.
+
+    A name that has both kinds of address means IPv4. `[::]` is every address of both kinds.
 
     Args:
         receive_buffer_bytes: of each connection, in the kernel; None: as the system has it.
@@ -100,15 +117,23 @@ def listen(endpoint: str, backlog: int, receive_buffer_bytes: int | None = None)
         OSError: the address is in use, or not of this machine.
     """
     host, port = endpoint.removeprefix("tcp://").rsplit(":", 1)
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    found = socket.getaddrinfo(
+        "0.0.0.0" if host == "*" else host.strip("[]"),
+        0 if port == "*" else int(port),
+        type=socket.SOCK_STREAM,
+    )
+    family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+    listening = socket.socket(family, socket.SOCK_STREAM)
     try:
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         listening.setblocking(False)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # Before there are connections, which inherit both.
         if receive_buffer_bytes is not None:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         hears_resets = not _filter(listening, _DROP_RESETS)
-        listening.bind(("" if host == "*" else host, 0 if port == "*" else int(port)))
+        listening.bind(address)
         listening.listen(backlog)
     except BaseException:
         listening.close()

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 
 import zmq
 from msgspec import Struct
@@ -14,6 +15,7 @@ from msgspec.structs import asdict
 
 from reliable_pubsub.common.core.answers import Denied, Malformed
 from reliable_pubsub.common.core.attention import Attention
+from reliable_pubsub.common.core.endpoint import endpoints_of
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.keys import ServerKeys, keys_of_endpoint
 from reliable_pubsub.common.core.limits import STATUS_ROWS_MAX
@@ -23,6 +25,7 @@ from reliable_pubsub.common.core.wire import encode
 from reliable_pubsub.common.notify import ServiceManager
 from reliable_pubsub.common.scrapes import Scrapes
 from reliable_pubsub.common.system import WakeUp
+from reliable_pubsub.common.transport import IO_THREADS_MAX
 
 from .above import Above, NodeAbove, PlainAbove
 from .authentication import Authentication
@@ -93,7 +96,8 @@ class Relay:
         self.settings = settings
         self._kinds = Kinds()
         self._boot = secrets.token_hex(8)
-        self._context: Context = zmq.Context()
+        threads = len([*chain(*map(endpoints_of, settings.upstreams)), *settings.publishers])
+        self._context: Context = zmq.Context(min(1 + threads, IO_THREADS_MAX))
         self._authentication = Authentication(self._context, settings.keys, warn=warn)
         self._entrance = Entrance(settings.connections, settings.keys, warn)
         self._table: InterestTable[bytes] = InterestTable(
@@ -123,7 +127,7 @@ class Relay:
             received_max=0,
         )
         if settings.upstreams:
-            connect_to_any(self._pulled, settings.upstreams[0])
+            connect_to_any(self._pulled, settings.upstreams[0], 1)
         self._above = self._connected()
         self._guard = guard_of(self._connections, entrance=self._entrance)
         self._wake_up = WakeUp()
@@ -158,21 +162,26 @@ class Relay:
     def _connected(self) -> list[Above]:
         """What is above: nodes, then plain publishers."""
         settings = self.settings
-        nodes = [
-            NodeAbove(
-                self._context,
-                endpoint,
-                settings.node,
-                cap=settings.cap,
-                push_via="" if number else settings.push_via,
+        above: list[Above] = []
+        thread = 1
+        for endpoint in settings.upstreams:
+            push_via = "" if above else settings.push_via
+            above.append(
+                NodeAbove(
+                    self._context,
+                    endpoint,
+                    settings.node,
+                    cap=settings.cap,
+                    push_via=push_via,
+                    io_thread=thread,
+                )
             )
-            for number, endpoint in enumerate(settings.upstreams)
-        ]
-        plain = [
-            PlainAbove(self._context, endpoint, self._kinds, cap=settings.cap)
-            for endpoint in settings.publishers
-        ]
-        return [*nodes, *plain]
+            thread += len(endpoints_of(endpoint))
+        for number, endpoint in enumerate(settings.publishers, thread):
+            above.append(
+                PlainAbove(self._context, endpoint, self._kinds, cap=settings.cap, io_thread=number)
+            )
+        return above
 
     def stop(self) -> None:
         """Ask the loop to end; safe in a signal handler and from another thread."""

@@ -5,6 +5,7 @@ The proxy's front door binds by `listening` too.
 
 from __future__ import annotations
 
+import errno
 import resource
 import secrets
 import sys
@@ -19,7 +20,12 @@ from msgspec import Struct
 from reliable_pubsub.common.core.endpoint import endpoints_of
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.limits import FRAME_BYTES_MAX, PEER_REQUESTS_MAX
-from reliable_pubsub.common.transport import RECONNECT_MS, RECONNECT_MS_MAX, use_keys_of
+from reliable_pubsub.common.transport import (
+    RECONNECT_MS,
+    RECONNECT_MS_MAX,
+    connect,
+    use_keys_of,
+)
 
 from .connections import Connections
 from .listener import ListenerGate, listen
@@ -39,6 +45,11 @@ BACKLOG = 1024  # connections that wait for their turn; ZeroMQ's own 100 is less
 DATA_MESSAGES_MAX = 256  # pushed batches kept for one peer, at most 64 KiB each
 ANSWERS_MAX = 64  # kept for one peer that does not read
 NO_BOUND = 0
+_BIND_HINTS = {
+    errno.EADDRINUSE: "; is another proxy or relay running there?",
+    errno.EADDRNOTAVAIL: "; this machine does not have that address",
+    errno.EAFNOSUPPORT: "; this system has no IPv6",
+}
 DESCRIPTORS = 10_240  # OPEN_MAX of macOS
 DESCRIPTORS_LEFT = 64  # not for connections: a proxy has about 40; where there are many, an eighth
 
@@ -88,6 +99,7 @@ def listening(
     socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
     socket.setsockopt(zmq.BACKLOG, BACKLOG)
+    socket.setsockopt(zmq.AFFINITY, 1)  # the first I/O thread, which looks up no names
     # Without an authenticator the domain changes nothing for ZMTP 3. Peers of ZMTP 1 and 2 are
     # refused because of it: they know no heartbeat, so a silent one would stay forever.
     socket.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN.encode())
@@ -107,9 +119,9 @@ def listening(
     except (OSError, zmq.ZMQError) as error:
         connections.close()
         socket.close()
+        hint = _BIND_HINTS.get(error.errno or 0, "")
         raise ConfigurationError(
-            f"cannot bind the {what} endpoint {endpoint}: {error.strerror}; is another proxy "
-            "or relay running there?"
+            f"cannot bind the {what} endpoint {endpoint}: {error.strerror}{hint}"
         ) from error
     bound = socket.getsockopt_string(zmq.LAST_ENDPOINT)
     return Listening(socket, connections, hears_resets, bound)
@@ -138,17 +150,20 @@ def connecting(
     return socket
 
 
-def connect_to_any(socket: Socket, node: str) -> None:
+def connect_to_any(socket: Socket, node: str, io_thread: int = 0) -> None:
     """Connect to each endpoint at which a node may be (`endpoints_of`).
 
     Messages go only to those that answer ZeroMQ's greeting: of several proxies on one database
     the one that serves.
+
+    Args:
+        io_thread: of the first endpoint; each has one of its own (`transport.connect`).
     """
     several = endpoints_of(node)
     if len(several) > 1:
         socket.setsockopt(zmq.IMMEDIATE, 1)
-    for endpoint in several:
-        socket.connect(endpoint)
+    for number, endpoint in enumerate(several, io_thread):
+        connect(socket, endpoint, number)
 
 
 def allow_connections() -> None:

@@ -25,6 +25,7 @@ from reliable_pubsub.common.command_line import (
 from reliable_pubsub.common.core.answers import Denied
 from reliable_pubsub.common.core.errors import (
     ConfigurationError,
+    MalformedError,
     ProxyUnreachableError,
     RefusedError,
 )
@@ -35,6 +36,7 @@ from reliable_pubsub.common.core.wire import encode
 from reliable_pubsub.common.key_files import client_keys
 from reliable_pubsub.common.signals import stop_on_signals
 from reliable_pubsub.common.status_client import StatusClient
+from reliable_pubsub.common.terminal import cell
 from reliable_pubsub.common.transport import ReqTransport
 
 from .above import reachable
@@ -54,7 +56,8 @@ def ask_node(endpoint: str, *, timeout_s: float = TIMEOUT_S) -> NodeReport:
 
     Raises:
         ProxyUnreachableError: no answer.
-        RefusedError: it is no node of the push tree. DeniedError: the key may not ask.
+        RefusedError: it is no node of the push tree, or its answer cannot be read.
+        DeniedError: the key may not ask.
     """
     transport = ReqTransport(endpoint)
     try:
@@ -67,7 +70,13 @@ def ask_node(endpoint: str, *, timeout_s: float = TIMEOUT_S) -> NodeReport:
         raise ProxyUnreachableError(
             endpoint=endpoint, attempts=1, waited_s=timeout_s, verb="STATUS"
         )
-    reply = decode_node_reply(frames)
+    try:
+        reply = decode_node_reply(frames)
+    except MalformedError as error:
+        raise MalformedError(
+            f"the answer of {endpoint} cannot be read ({error}): nothing there is a node of the "
+            "push tree of this version"
+        ) from error
     if isinstance(reply, Denied):
         raise refusal(reply, client=request.client, epoch=0)
     if not isinstance(reply, NodeReport):
@@ -119,30 +128,34 @@ def tree_view(reports: Mapping[str, NodeReport | None]) -> RichTree:
     tree = RichTree("from the node that was asked, upwards")
     for endpoint, report in reports.items():
         if report is None:
-            tree.add(f"{endpoint}: no relay, or no answer")
+            tree.add(cell(f"{endpoint}: no relay, or no answer"))
             continue
         feed = "everything" if report.is_full else f"{report.patterns} patterns"
         branch = tree.add(
-            f"{report.node}: asks for {feed}, received {report.received:,}; requests: "
-            f"{report.passed:,} passed on, {report.from_cache:,} from the cache, "
-            f"{report.shared:,} shared"
+            cell(
+                f"{report.node}: asks for {feed}, received {report.received:,}; requests: "
+                f"{report.passed:,} passed on, {report.from_cache:,} from the cache, "
+                f"{report.shared:,} shared"
+            )
         )
         for kind in report.unknown_kinds:
-            branch.add(f"kind {kind!r} is not known here: everything is sent")
+            branch.add(cell(f"kind {kind!r} is not known here: everything is sent"))
         for above in report.above:
             state = above.refused or ("settled" if above.settled else "not settled")
-            branch.add(f"above {above.endpoint}: {state}, {above.said:,} messages about interest")
+            branch.add(
+                cell(f"above {above.endpoint}: {state}, {above.said:,} messages about interest")
+            )
         for below in report.below:
             full = "everything (above the cap)" if below.is_full else f"{below.patterns} patterns"
-            branch.add(f"below {below.client}: {full}")
+            branch.add(cell(f"below {below.client}: {full}"))
         if report.below_left_out:
-            branch.add(f"and {report.below_left_out} more below")
+            branch.add(cell(f"and {report.below_left_out} more below"))
         if isinstance(report.connections, ConnectionsStatus):
-            branch.add(f"connections: {report.connections.text}")
+            branch.add(cell(f"connections: {report.connections.text}"))
             if report.connections.warning:
-                branch.add(report.connections.warning)
+                branch.add(cell(report.connections.warning))
         if report.plain:
-            branch.add(f"plain subscribers: {report.plain} prefixes")
+            branch.add(cell(f"plain subscribers: {report.plain} prefixes"))
     return tree
 
 
@@ -218,7 +231,7 @@ def main(
             shown = [report or endpoint for endpoint, report in reports.items()]
             click.echo(msgspec.json.encode(shown).decode())
         else:
-            Console().print(tree_view(reports), markup=False)
+            Console().print(tree_view(reports))
 
 
 if __name__ == "__main__":

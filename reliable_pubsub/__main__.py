@@ -12,6 +12,7 @@ _COMMANDS = {
     "subscriber": "reliable_pubsub.subscriber.__main__",
     "relay": "reliable_pubsub.relay.__main__",
     "topology": "reliable_pubsub.relay.topology",
+    "history": "reliable_pubsub.subscriber.history",
     "status": "reliable_pubsub.proxy.status",
     "admin": "reliable_pubsub.proxy.admin",
     "console": "reliable_pubsub.console.__main__",

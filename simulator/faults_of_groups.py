@@ -19,10 +19,11 @@ from reliable_pubsub.proxy.core.group_state import (
 )
 from reliable_pubsub.proxy.core.groups import take
 from reliable_pubsub.proxy.core.records import GroupChanged, GroupLetter
+from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.subscriber.client import Subscriber
 from reliable_pubsub.subscriber.core.membership import Membership
 
-from .faulty_parts import before_durable
+from .faulty_parts import before_durable, with_decision
 from .simulated_store import SimulatedStore
 from .simulation import Variant
 
@@ -92,10 +93,16 @@ class MemberThatTrustsGrants(Subscriber):
         self._engine.groups.new_membership = TrustsGrants
 
 
+def repeats_at_once(_state: State, _request: Any, decision: Any) -> Any:
+    """A second copy of a TAKE is answered while the commit of the first is under way (R6)."""
+    return decision if decision.records else replace(decision, visible_at=0)
+
+
 FAULTS_OF_GROUPS: Final[Mapping[str, Variant]] = {
     "group: holders not stored": Variant(store=ForgetsHolders),
     "group: leases end with the proxy": Variant(rules={begun: leases_end_with_the_proxy}),
     "group: granted before durable": Variant(rules=before_durable(take)),
+    "group: a repeat before durable": Variant(rules=with_decision(take, repeats_at_once)),
     # Also where another member holds the message.
     "group: a late end counts": Variant(rules={may_settle: lambda run, *_: run.is_held}),
     "group: given back is gone": Variant(rules={settled: given_back_has_ended}),

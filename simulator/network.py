@@ -107,7 +107,10 @@ class Network:
 
         cut = self._until(self._cut_until_s, transport.client)
         if not cut and not world.happens("drop_request", faults.drop_request):
-            world.at(self._latency_s(), arrive)
+            latency_s = self._latency_s()
+            world.at(latency_s, arrive)
+            if world.happens("echo", faults.echo):
+                world.at(latency_s + world.random.uniform(0.0001, 0.003), arrive)
         if world.happens("duplicate", faults.duplicate):
             world.at(self._latency_s(), arrive_as_copy)
         if world.happens("late", faults.late):

@@ -30,6 +30,7 @@ class Faults(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     drop_request: float = 0.0
     drop_reply: float = 0.0
     duplicate: float = 0.0  # a second copy of a request, soon
+    echo: float = 0.0  # a copy just after its request, perhaps while that is being committed
     late: float = 0.0  # a copy that arrives up to `late_s` later, long after its sender is gone
     slow: float = 0.0  # a message is overtaken by others
     stray: float = 0.0  # the answer to a copy reaches the sender's present socket
@@ -162,6 +163,9 @@ def swarm(seed: int, chance: random.Random, shape: Shape) -> Faults:
         faults = replace(faults, group=random.Random(f"group {seed}").random() < 0.25)
         faults = replace(faults, pattern=random.Random(f"pattern {seed}").random() < 0.3)
     faults = replace(faults, keys=random.Random(f"charged {seed}").random() < 0.1)
+    if faults.group:
+        copies = random.Random(f"sent early copies {seed}")
+        faults = replace(faults, echo=copies.choice((0.0, 0.0, 0.0, 0.5)))
     off = {name: getattr(_OFF, name) for name in shape.without}
     if off.keys() & {"trim", "full", "lose_oldest", "expire", "quota"}:
         off["topic_bytes_max"] = _OFF.topic_bytes_max

@@ -32,6 +32,7 @@ from reliable_pubsub.common.journal_file import open_journal
 from reliable_pubsub.common.progress import print_plan, progress_bar
 from reliable_pubsub.common.signals import RESUME, stop_on_signals
 from reliable_pubsub.common.surroundings import retry_policy
+from reliable_pubsub.common.terminal import say
 from reliable_pubsub.common.world import World
 from reliable_pubsub.common.yaml_file import load_yaml
 
@@ -142,7 +143,7 @@ def _tell_pushes(subscriber: Subscriber, steps: Sequence[SubscriberStep]) -> Non
             counts = subscriber.push_counts(step.topics)
             left_out = counts.repeats + counts.jumps + counts.places + counts.foreign
             left_out += counts.overflows + counts.beginnings
-            click.echo(
+            say(
                 f"pushes of {step.topic!r}: {counts.taken} taken, {left_out} not; "
                 f"{counts.pulls} pulls, {counts.misses} found what no push had brought"
             )
@@ -160,14 +161,12 @@ def _run(
     """Do what is left of a plan, and report it."""
     name = subscriber.client
     file = (
-        Shown(click.echo, mark.output_bytes)
-        if output is None
-        else OutputFile(output, mark.output_bytes)
+        Shown(say, mark.output_bytes) if output is None else OutputFile(output, mark.output_bytes)
     )
     subscriber.write_note(mark.note)
     subscriber.connect()
     at = "finished" if mark.finished else f"step={mark.step + 1} of {len(steps)}"
-    click.echo(f"ready: subscriber {name} endpoint={where} {at}")
+    say(f"ready: subscriber {name} endpoint={where} {at}")
     total = sum(step.number_of_times for step in steps)
     done = sum(step.number_of_times for step in steps[: mark.step]) + mark.message
     try:
@@ -187,7 +186,7 @@ def _run(
     by_topic = ", ".join(f"{topic}: {count}" for topic, count in received.items()) or "none"
     if mark.finished:
         by_topic = FINISHED
-    click.echo(f"done: subscriber {name} received {sum(received.values())} messages ({by_topic})")
+    say(f"done: subscriber {name} received {sum(received.values())} messages ({by_topic})")
 
 
 if __name__ == "__main__":

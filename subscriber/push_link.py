@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import zmq
 
+from reliable_pubsub.common.core.endpoint import endpoints_of
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.limits import INTEREST_PATTERNS_MAX
 from reliable_pubsub.common.transport import ClientContext, DataLink, end_with
@@ -21,7 +22,7 @@ class ZmqPushLink(DataLink):
 
     def __init__(self, endpoint: str, client: str, push_via: str = "") -> None:
         """Connect in the background; see `NodeAbove`."""
-        self._context = ClientContext()
+        self._context = ClientContext(len(endpoints_of(endpoint)))
         end_with(self, self._context)
         self._above = NodeAbove(
             self._context, endpoint, client, cap=INTEREST_PATTERNS_MAX, push_via=push_via

@@ -100,15 +100,16 @@ def data_endpoint_of(requests: str, default: str) -> str:
         default: gives the port.
     """
     host = host_of(requests, bind=True)
-    return _at(host, default.rsplit(":", 1)[1]) if host else default
+    return tcp_endpoint(host, default.rsplit(":", 1)[1]) if host else default
 
 
 def with_any_port(endpoint: str) -> str:
     """The same interface, with a port chosen by the system."""
-    return _at(host_of(endpoint, bind=True) or "127.0.0.1", "*")
+    return tcp_endpoint(host_of(endpoint, bind=True) or "127.0.0.1", "*")
 
 
-def _at(host: str, port: str) -> str:
+def tcp_endpoint(host: str, port: str) -> str:
+    """The endpoint of a host as `host_of` returns it."""
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 
@@ -160,4 +161,11 @@ def is_local(host: str) -> bool:
         return True
     kind = ipaddress.IPv6Address if ":" in host else ipaddress.IPv4Address
     address = _address_of(host, kind)
+    if isinstance(address, ipaddress.IPv6Address):
+        address = address.ipv4_mapped or address
     return address is not None and address.is_loopback
+
+
+def is_ipv6(endpoint: str) -> bool:
+    """Whether it names an IPv6 address, as `tcp://[::1]:5555` does."""
+    return ":" in (host_of(endpoint, bind=True) or "")

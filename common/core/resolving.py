@@ -125,13 +125,39 @@ def settings_from_document(document: Document) -> dict[str, Resolved]:
 
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    """Warn, in one sentence each, of variables that look like a setting but are not."""
+    """Warn, in one sentence each, of variables that look like a setting but are not.
+
+    Those that Kubernetes sets for a service with our name have one sentence together.
+    """
     known = [DIRECTORY_VARIABLE, *(setting.variable for setting in SETTINGS)]
-    return [
-        f"{name}: unknown variable, it has no effect{did_you_mean(name, known)}"
+    unknown = [
+        name
         for name in sorted(environment)
         if name.startswith(ENVIRONMENT_PREFIX) and name not in known
     ]
+    of_services = [name for name in unknown if _is_of_service(name, environment[name])]
+    warnings = [
+        f"{name}: unknown variable, it has no effect{did_you_mean(name, known)}"
+        for name in unknown
+        if name not in of_services
+    ]
+    if of_services:
+        warnings.append(
+            f"variables such as {of_services[0]} ({len(of_services)} in all) have no effect: "
+            "Kubernetes sets them for a service whose name begins with reliable-pubsub. To end "
+            "this warning, set enableServiceLinks: false in the pod, or rename the service"
+        )
+    return warnings
+
+
+_OF_SERVICE: Final = re.compile(
+    r"_(SERVICE_(HOST|PORT(_\w+)?)|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)\Z"
+)
+
+
+def _is_of_service(name: str, value: str) -> bool:
+    """Whether Kubernetes has set a variable, as it does for each service of a namespace."""
+    return bool(_OF_SERVICE.search(name)) or (name.endswith("_PORT") and "://" in value)
 
 
 def _not_a_mapping(where: str, data: object) -> ConfigurationError:

@@ -118,7 +118,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         Endpoint,
         Meta(
             description="where publishers reach the proxy; for clients also several, with commas, "
-            "that are tried in turn"
+            "that are tried in turn. IPv6 addresses are in brackets; host names mean IPv4"
         ),
     ] = PUBLISHER_ENDPOINT
     subscriber_endpoint: Annotated[

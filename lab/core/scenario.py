@@ -71,7 +71,7 @@ IN_WORDS: Final[Mapping[What, str]] = {
 }
 
 DOWN_S: Final = 0.5  # between a death and the next start
-PATIENCE_S: Final = 10.0
+PATIENCE_S: Final = 20.0  # twice the longest pause of a client that asks again
 ACK_TIMEOUT_S: Final = 0.3  # shorter than the product's own, so that a class sees more in a minute
 SEND_RETRIES: Final = 100
 

@@ -324,6 +324,10 @@ class ScenarioKeys(Struct, kw_only=True, forbid_unknown_fields=True):
     fault: Annotated[
         FaultyVariant | UnsetType, Meta(description="a fault of the product that is switched on")
     ] = UNSET
-    patience: Annotated[Duration, Meta(description="give up when nothing moves for so long")] = (
-        PATIENCE_S
-    )
+    patience: Annotated[
+        Duration,
+        Meta(
+            description="give up after this long without progress; time in which a process waits "
+            "for a core does not count"
+        ),
+    ] = PATIENCE_S

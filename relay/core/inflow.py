@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from ipaddress import IPv6Address, IPv6Network
 from typing import Final
 
 from msgspec import Struct
@@ -41,6 +42,19 @@ class ConnectionBounds(Struct, frozen=True, kw_only=True):
             connections_max=min(self.connections_max, descriptors),
             per_s_max=self.per_s_max or usual,
         )
+
+
+def source_of(address: str) -> str:
+    """What an address counts as: an IPv4 address itself, an IPv6 address its network of 64 bits.
+
+    A host with one IPv6 address usually has the whole network.
+    """
+    if ":" not in address:
+        return address
+    host = IPv6Address(address)
+    if host.ipv4_mapped is not None:
+        return str(host.ipv4_mapped)
+    return str(IPv6Network((host, 64), strict=False))
 
 
 class Closed(Struct, frozen=True):

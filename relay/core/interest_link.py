@@ -25,6 +25,7 @@ from reliable_pubsub.common.core.limits import (
     INTEREST_STEPS_MAX,
     INTEREST_TURN_STEPS,
     PATTERN_STEPS_MAX,
+    REASON_CHARS_MAX,
     RELAYS_BELOW_MAX,
 )
 from reliable_pubsub.common.core.message_base import Reply
@@ -139,7 +140,8 @@ class Wish:
         self._under_way = False
         self._unanswered = 0
         if not isinstance(reply, InterestAck):
-            self.refused = str(getattr(reply, "text", type(reply).__name__))
+            text = str(getattr(reply, "text", type(reply).__name__))
+            self.refused = text[:REASON_CHARS_MAX]
             self._set_wanted = True
             self._due_at_s = now_s + _REFUSED_S
             return

@@ -43,7 +43,7 @@ class InterestAck(Reply, frozen=True, kw_only=True, tag="INTEREST_ACK"):
     lease_s: float  # after this long without a message, the link is forgotten
     push_endpoint: str  # where the data socket connects
     is_full: bool = False  # the set is above the cap: everything is sent
-    unknown_kinds: tuple[str, ...] = ()  # kinds not known here: everything is sent
+    unknown_kinds: tuple[str, ...] = ()  # some kinds not known here: everything is sent
 
 
 class Loop(Refusal, frozen=True, kw_only=True, tag="LOOP"):
@@ -86,7 +86,7 @@ class NodeReport(Reply, frozen=True, kw_only=True, tag="NODE_REPORT"):
     plain: int  # prefixes that plain ZeroMQ subscribers want
     patterns: int  # asked for above
     is_full: bool  # above our cap: everything is asked for
-    unknown_kinds: tuple[str, ...]
+    unknown_kinds: tuple[str, ...]  # some of them
     received: int  # data messages from above
     sent_singly: int  # copies for one link alone
     malformed: int  # data messages that are no push frame; passed on by prefix

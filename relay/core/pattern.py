@@ -23,7 +23,7 @@ Strategy = RelayStrategy
 
 _PROOFS_MAX: Final = 16_384  # that are remembered
 _COMPARED_MAX: Final = 8  # globs and expressions that may cover others; a proof takes time
-
+KINDS_SHOWN: Final = 16  # of those that are not known, in a report
 
 EVERYTHING: Final = Pattern("prefix", "")
 
@@ -74,8 +74,8 @@ class Kinds:
         return pattern.kind in _AUTOMATA
 
     def unknown(self, patterns: Iterable[Pattern]) -> tuple[str, ...]:
-        """The kinds among these that this node does not know."""
-        return tuple(sorted({one.kind for one in patterns if not self.knows(one)}))
+        """Kinds among these that this node does not know, as many as a report may name."""
+        return tuple(sorted({one.kind for one in patterns if not self.knows(one)})[:KINDS_SHOWN])
 
     def check(self, pattern: Pattern) -> Pattern:
         """Accept a pattern, in its simplest form.

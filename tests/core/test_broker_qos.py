@@ -163,6 +163,19 @@ class TestWhatWasShown:
 
         assert sub_ack(proxy.restarted().ask(a_sub(2))).shown == 1
 
+    def test_is_nothing_more_either_after_the_process_has_resumed_and_acknowledged(self) -> None:
+        """Else it would be marked as shown, though an acknowledgement says that it is not here."""
+        proxy = a_broker()
+        first = sub_ack(proxy.ask(a_sub()))
+        for sequence in (1, 2, 3):
+            proxy.put(sequence)
+        proxy.ask(a_get(0, messages_max=3))
+        resumed = sub_ack(proxy.ask(a_sub(2)))
+        assert resumed.generation == first.generation
+        proxy.ask(an_ack(1))
+
+        assert sub_ack(proxy.ask(a_sub(3))).shown == 1
+
     def test_is_not_taken_back_by_a_late_copy_of_an_older_acknowledgement(self) -> None:
         proxy = a_broker()
         proxy.ask(a_sub())

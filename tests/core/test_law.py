@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -24,7 +25,7 @@ from reliable_pubsub.common.core.answers import (
     UnsubAck,
 )
 from reliable_pubsub.common.core.batch import crc32
-from reliable_pubsub.common.core.group_messages import Outcome, Settle, Take
+from reliable_pubsub.common.core.group_messages import Outcome, Settle, Settled, Take, Taken
 from reliable_pubsub.common.core.interest_messages import Subscriptions
 from reliable_pubsub.common.core.limits import KIB, MIB
 from reliable_pubsub.common.core.message_base import GroupTerms, Start
@@ -265,6 +266,41 @@ class TestAnAnswerWaitsForTheRecordsOfOthers:
         assert isinstance(decision.reply, PutAck)
         named = decision.reply.offset
         assert named == 1 or decision.visible_at > proxy.state.durable_lsn
+
+    def test_the_repeat_of_take_waits_for_the_grant(self) -> None:
+        """R6: a grant that a crash takes away would be another member's, too."""
+        proxy = a_broker()
+        proxy.ask(replace(a_sub(1), group="g", group_terms=GroupTerms()))
+        proxy.put(1)
+        take = Take(client="s", epoch=1, request=2, topic="t", group="g", generation=1)
+        first = proxy.decide(take)
+
+        again = proxy.decide(take)
+
+        assert isinstance(again.reply, Taken)
+        assert again.reply.grants
+        assert again.visible_at >= first.visible_at > proxy.state.durable_lsn
+
+    def test_the_repeat_of_settle_waits_for_the_outcome(self) -> None:
+        proxy = a_broker()
+        proxy.ask(replace(a_sub(1), group="g", group_terms=GroupTerms()))
+        proxy.put(1)
+        head: dict[str, Any] = {
+            "client": "s",
+            "epoch": 1,
+            "topic": "t",
+            "group": "g",
+            "generation": 1,
+        }
+        proxy.ask(Take(request=2, **head))
+        settle = Settle(request=3, outcomes=(Outcome(0, 1, 1, "ack"),), **head)
+        first = proxy.decide(settle)
+
+        again = proxy.decide(settle)
+
+        assert isinstance(again.reply, Settled)
+        assert not again.reply.refused
+        assert again.visible_at >= first.visible_at > proxy.state.durable_lsn
 
 
 class TestAnAnswerLeavesAtOnce:

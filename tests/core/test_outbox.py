@@ -237,16 +237,17 @@ class TestMeetingTheProxyAgain:
         assert (tried, in_doubt(outbox).first_sequence) == (4, 7)
         assert outbox.is_unproven(None) is False
 
+    @pytest.mark.parametrize("proxy_has", [4, 5, 6])
     def test_a_batch_in_doubt_of_which_the_proxy_has_some_numbers_gets_others_when_adopting(
-        self,
+        self, proxy_has: int
     ) -> None:
         """The proxy answered GAP again and again, and `adopt` did not help."""
         outbox, written = an_outbox(last_sequence=3)
         number(outbox, written, count=4)
 
-        written.keep(outbox.meet(position(5), adopt=True))
+        written.keep(outbox.meet(position(proxy_has), adopt=True))
 
-        assert in_doubt(outbox).first_sequence == 6
+        assert in_doubt(outbox).first_sequence == proxy_has + 1
 
 
 def test_a_receipt_names_its_first_message() -> None:

@@ -66,4 +66,4 @@ def test_a_payload_cannot_command_a_terminal() -> None:
 
     Shown(shown.append, 0).append([Message("t", 0, "p", 1, 0, b"\x1b[2Jgone\nline")])
 
-    assert shown == ["t 0 p_1: \\x1b[2Jgone\\x0aline"]
+    assert shown == ["t 0 p_1: U+001B[2JgoneU+000Aline"]

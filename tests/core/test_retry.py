@@ -85,6 +85,7 @@ class TestAnAnswer:
         script = Script(replace(foreign, offset=99), ANSWER)
 
         assert script.ask() == ANSWER
+        assert script.transport.reopened == 1
 
     def test_that_says_malformed_is_final(self) -> None:
         script = Script(Malformed(client="", epoch=0, request=0, text="no such verb"))

@@ -91,3 +91,19 @@ def test_a_subscriber_gets_as_many_at_once_and_pauses_as_long_as_its_steps_say()
     assert [line.partition(": ")[2] for line in shown] == ["m1", "m2", "m3", "m4", "m5"]
     assert run.pauses == [1, 2, 2, 3, 4, 5]
     assert proxy.state.topics["t"].subscriptions["s"].active is False
+
+
+def test_the_messages_of_a_topic_are_numbered_through_all_steps_that_put_to_it() -> None:
+    """Row 1.10."""
+    run = Run(a_broker())
+
+    run.publish(
+        "steps: [{topic: t, message: a, number_of_times: 2}, {topic: other, message: o}, "
+        "{topic: t, message: b}]"
+    )
+
+    shown = run.subscribe(
+        "steps: [{action: subscribe, topic: t, from: earliest}, "
+        "{action: get, topic: t, number_of_times: 3}]"
+    )
+    assert [line.partition(": ")[2] for line in shown] == ["a_1", "a_2", "b_3"]

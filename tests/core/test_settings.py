@@ -166,6 +166,30 @@ class TestTheTable:
         with pytest.raises(ConfigurationError, match="did you mean 'ack_timeout'"):
             resolve({"ack_time": 1}, None, {})
 
+    @pytest.mark.parametrize("service", ["RELIABLE_PUBSUB", "RELIABLE_PUBSUB_PROXY_2"])
+    def test_the_variables_of_a_kubernetes_service_are_warned_of_once(self, service: str) -> None:
+        url = "tcp://10.0.171.239:5555"
+        (warning,) = unknown_variables(
+            {
+                f"{service}_SERVICE_HOST": "10.0.171.239",
+                f"{service}_SERVICE_PORT": "5555",
+                f"{service}_SERVICE_PORT_PUBLISHERS": "5555",
+                f"{service}_PORT": url,
+                f"{service}_PORT_5555_TCP": url,
+                f"{service}_PORT_5555_TCP_PROTO": "tcp",
+                f"{service}_PORT_5555_TCP_PORT": "5555",
+                f"{service}_PORT_5555_TCP_ADDR": "10.0.171.239",
+            }
+        )
+
+        assert f"such as {service}_PORT (8 in all)" in warning
+        assert "enableServiceLinks: false" in warning
+
+    def test_a_port_that_a_person_has_set_is_an_unknown_variable(self) -> None:
+        (warning,) = unknown_variables({"RELIABLE_PUBSUB_PORT": "5555"})
+
+        assert warning.startswith("RELIABLE_PUBSUB_PORT: unknown variable")
+
     def test_variables_that_look_like_settings_are_warned_of(self) -> None:
         assert unknown_variables(
             {"RELIABLE_PUBSUB_ACK_TIMOUT": "1", "RELIABLE_PUBSUB_ACK_TIMEOUT": "1", "PATH": ""}
@@ -258,6 +282,7 @@ class TestAnEndpoint:
             "tcp://localhost:65535",
             "tcp://LOCALHOST:5555",
             "tcp://[::1]:5555",
+            "tcp://[::ffff:127.0.0.1]:5555",
             "tcp://[0:0:0:0:0:0:0:1]:5555",
             "ipc:///run/pubsub.sock",
             "ipc://relative",

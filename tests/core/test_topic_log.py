@@ -36,6 +36,7 @@ from tests.fakes import (
     EMPTY,
     NOW_NS,
     SECOND_NS,
+    a_body,
     a_broker,
     a_put,
     a_setup,
@@ -283,6 +284,21 @@ class TestRetention:
         assert first.start == 2 * TRIM_SEGMENTS_MAX
         assert second is not None
         assert second.start == log.end
+
+    def test_removes_the_rest_step_by_step_without_traffic(self) -> None:
+        body = a_body(BIG)
+        proxy = a_broker(settings=BrokerSettings(retention=KEEP_NOTHING))
+        for sequence in range(1, 13):
+            proxy.ask(a_put(sequence, body=body), body)
+        log = proxy.state.topics["t"]
+
+        starts: list[int] = []
+        with patch.object(topic_log, "TRIM_SEGMENTS_MAX", 2):
+            while not starts or log.start > starts[-1]:
+                starts.append(log.start)
+                proxy.tick(now_s=float(len(starts)))
+
+        assert starts == [0, 4, 8, 12]
 
     def test_can_be_chosen_for_one_topic(self) -> None:
         settings = BrokerSettings(topics={"short": KEEP_NOTHING})

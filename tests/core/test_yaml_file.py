@@ -89,15 +89,36 @@ def test_a_byte_order_mark_is_no_part_of_the_data() -> None:
         ("on: 1", "found on as a key, expected text; quote it"),
         ("? [a]\n: 1", "found a list or a mapping as a key"),
         ("a: 2001-99-99", "x.yaml, line 1, column 4: cannot be understood: month must be"),
-        ("b: 1\na: 0b_", "x.yaml, line 2, column 4: cannot be understood"),
         ('a: "\\UFFFFFFFF"', "x.yaml, line 1, column 7: cannot be understood"),
         ('a: "\\ud800"', "x.yaml, line 1, column 4: found half of a surrogate pair"),
         ("a: 1\nb: \x00", "x.yaml, line 2, column 4: character '\\x00' is not allowed"),
-        ("a: " + "1:" * 200 + "1", "a number or date of more than 100 characters"),
+        ("a: " + "1" * 200, "a number or date of more than 100 characters"),
     ],
 )
 def test_what_is_not_our_yaml_is_refused_with_its_place(text: str, told: str) -> None:
     assert told in refusal_of(text)
+
+
+@pytest.mark.parametrize(
+    "number",
+    ["010", "-010", "00", "0o17", "0x1F", "0b11", "1_000", "1:30", "190:20:30.15", "1_0.5", "01.5",
+     "08", "1e3", "12E4567"],
+)  # fmt: skip
+def test_a_number_that_is_not_written_in_decimal_digits_is_refused_unless_quoted(
+    number: str,
+) -> None:
+    told = refusal_of(f"a: 1\nb: [{number}]")
+
+    assert f"x.yaml, line 2, column 5: found {number}, which" in told
+    assert "found 010, which" in refusal_of(f"010: {number}")
+    assert parse_yaml(f"b: '{number}'", "x.yaml").data == {"b": number}
+
+
+def test_a_number_in_decimal_digits_and_text_that_only_begins_like_one_are_read() -> None:
+    text = "[0, -3, +5, 1.5, .5, 1., 1.5e+3, .inf, 12:75, 1.2.3, 0-1, 1e, v010]"
+
+    expected = [0, -3, 5, 1.5, 0.5, 1.0, 1500.0, float("inf")]
+    assert parse_yaml(text, "x.yaml").data == [*expected, "12:75", "1.2.3", "0-1", "1e", "v010"]
 
 
 def test_a_merge_key_is_an_ordinary_key() -> None:
@@ -163,9 +184,10 @@ def test_any_bytes_give_data_or_a_configuration_error(content: bytes) -> None:
     assert all(line >= 1 for line in document.value_lines.values())
 
 
+_WORDS = st.text().filter(lambda text: not text.strip("+-.")[:1].isdigit())  # no number of YAML 1.2
 _PLAIN = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | _WORDS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_WORDS, inner, max_size=4),
     max_leaves=12,
 )
 

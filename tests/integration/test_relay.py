@@ -269,6 +269,27 @@ class TestData:
             one.close(linger=0)
         source.wants(b"a")
 
+    def test_gives_back_what_a_plain_subscriber_no_longer_wants(
+        self, service: Service, context: Context
+    ) -> None:
+        """Rows 4.6, 4.9 and 4.14: by an unsubscription, by its end, and by both."""
+        source = Source(context)
+        relay = RelayProcess(service, "r", "--publisher", source.endpoint)
+        stays, goes, does_both = (context.socket(zmq.SUB) for _ in range(3))
+        for one, wanted in ((stays, b"a"), (goes, b"b"), (does_both, b"c")):
+            one.setsockopt(zmq.SUBSCRIBE, wanted)
+            one.connect(relay.push_endpoint)
+        stays.setsockopt(zmq.SUBSCRIBE, b"d")
+        source.wants(b"a", b"b", b"c", b"d")
+
+        stays.setsockopt(zmq.UNSUBSCRIBE, b"a")
+        goes.close(linger=0)
+        does_both.setsockopt(zmq.UNSUBSCRIBE, b"c")
+
+        source.wants(b"d")
+        does_both.close(linger=0)
+        eventually(lambda: ask_node(relay.endpoint).plain == 1, "one plain prefix")
+
     def test_does_not_touch_a_link_whose_far_side_wants_nothing(
         self, service: Service, context: Context
     ) -> None:

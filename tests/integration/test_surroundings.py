@@ -19,7 +19,11 @@ from click.testing import CliRunner
 from reliable_pubsub import ConfigurationError, Publisher, RetryPolicy, Subscriber
 from reliable_pubsub.common.config_show import main as config
 from reliable_pubsub.common.core.client_state import MemoryState
+from reliable_pubsub.common.core.keys import keys_of_endpoint
+from reliable_pubsub.common.core.message_base import Role
+from reliable_pubsub.common.key_files import new_pair
 from reliable_pubsub.common.state_file import StateFile
+from reliable_pubsub.common.surroundings import endpoint_here
 from reliable_pubsub.common.world import World
 from tests.fakes import FakeTransport, a_world
 
@@ -224,3 +228,31 @@ def test_a_settings_json_that_is_no_file_is_refused_and_not_passed_over(tmp_path
 def test_a_blank_endpoint_of_pushed_data_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="endpoint ' '"):
         Subscriber("s", push_via=" ")
+
+
+@pytest.mark.parametrize(
+    ("role", "default"),
+    [("publisher", "tcp://127.0.0.1:5555"), ("subscriber", "tcp://127.0.0.1:5556")],
+)
+def test_the_spark_format_finds_its_endpoint_where_the_clients_do(
+    nowhere: Path, monkeypatch: pytest.MonkeyPatch, role: Role, default: str
+) -> None:
+    option, file, variable = (f"tcp://127.0.0.1:{port}" for port in (7001, 7002, 7003))
+    assert endpoint_here("pipeline", role, None) == default
+
+    monkeypatch.setenv(f"RELIABLE_PUBSUB_{role.upper()}_ENDPOINT", variable)
+    assert endpoint_here("pipeline", role, None) == variable
+
+    settings_json(nowhere, "pipeline", **{f"{role}_endpoint": file})
+    assert endpoint_here("pipeline", role, None) == file
+    assert endpoint_here("pipeline", role, option) == option
+
+
+def test_the_endpoint_of_the_spark_format_has_the_keys_of_the_settings(nowhere: Path) -> None:
+    for name in ("proxy", "spark"):
+        new_pair(nowhere, name)
+    keys = {"secret_key": "spark.key_secret", "server_key": "proxy.key"}
+    settings_json(nowhere, "pipeline", **keys)
+
+    for said in (None, "tcp://192.0.2.1:5556"):
+        assert keys_of_endpoint(endpoint_here("pipeline", "subscriber", said)) is not None

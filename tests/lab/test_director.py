@@ -15,6 +15,7 @@ from reliable_pubsub.lab.core.scenario import (
     ScenarioClient,
     ScenarioEvent,
 )
+from reliable_pubsub.lab.core.working_time import WorkingTime
 from reliable_pubsub.lab.director import Director
 
 PUBLISHER = ScenarioClient(
@@ -34,6 +35,7 @@ def a_member(name: str, role: str) -> Any:
         name=name,
         role=role,
         lives=1,
+        waited_s=0.0,
         runs=True,
         has_begun=False,
         count=0,
@@ -66,3 +68,35 @@ def test_a_process_that_becomes_ready_has_moved() -> None:
         phases.append(director.phase)
 
     assert phases == ["events", "events", "events", "events", "quiet"]
+
+
+def test_time_in_which_a_process_waits_for_a_core_counts_neither_as_patience_nor_as_delay() -> None:
+    """`everything-dies` on a machine with a load of 15: a start alone takes longer than that."""
+    proxy = a_member(PROXY, "proxy")
+    members = {PROXY: proxy, "p": a_member("p", "publisher")}
+    processes: Any = SimpleNamespace(
+        members=members,
+        proxy=proxy,
+        clients={"p": PUBLISHER},
+        disk=None,
+        look_for_doors=lambda: True,
+    )
+    moments = [(0.0, 0.0), (60.0, 58.0), (300.0, 297.0), (304.0, 297.0)]
+    times = iter([0.0, 0.0, *(at_s for at_s, _ in moments)])
+    director = Director(
+        SCENARIO, processes, Recorder(), clock=lambda: next(times), tell=lambda _text: None
+    )
+    phases = []
+    for _, proxy.waited_s in moments:
+        director.turn()
+        phases.append(director.phase)
+
+    assert phases == ["events", "events", "events", "quiet"]
+
+
+def test_what_a_new_life_has_waited_is_counted_from_its_start() -> None:
+    working = WorkingTime(10.0)
+
+    assert working.advance(14.0, {("p", 1): 3.0, ("q", 1): 1.0}) == 1.0
+    assert working.advance(18.0, {("p", 2): 2.0, ("q", 1): 1.0}) == 3.0
+    assert working.advance(20.0, {}) == 5.0

@@ -20,6 +20,7 @@ from reliable_pubsub.relay.core.inflow import (
     Inflow,
     begun_text,
     over_text,
+    source_of,
 )
 
 PER_S, MOST = 100, 2_000
@@ -206,3 +207,19 @@ class TestWhatIsSeen:
 
         assert "4.0 of 14 s" in over_text(episode, inflow.closed_s, 14.0)
         assert "connections_max" in begun_text(episode, BOUNDS)
+
+
+@pytest.mark.parametrize(
+    ("address", "source"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", ""),
+    ],
+)
+def test_an_ipv6_address_counts_as_its_network_and_a_mapped_one_as_ipv4(
+    address: str, source: str
+) -> None:
+    assert source_of(address) == source

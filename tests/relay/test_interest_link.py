@@ -6,16 +6,23 @@ import itertools
 import random
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from reliable_pubsub.common.core.answers import Limit, Malformed
-from reliable_pubsub.common.core.limits import CONSUMERS_MAX, RELAYS_BELOW_MAX
+from reliable_pubsub.common.core.limits import (
+    CONSUMERS_MAX,
+    HEADER_BYTES_MAX,
+    REASON_CHARS_MAX,
+    RELAYS_BELOW_MAX,
+    STATUS_ROWS_MAX,
+)
 from reliable_pubsub.common.core.message_base import Reply
 from reliable_pubsub.relay.core import interest_link
-from reliable_pubsub.relay.core.interest_link import LEASE_S, Links, Wish
+from reliable_pubsub.relay.core.interest_link import LEASE_S, WANT_CHARS, WANTS_SHOWN, Links, Wish
 from reliable_pubsub.relay.core.interest_table import InterestTable
 from reliable_pubsub.relay.core.messages import InterestAck, InterestRequest, Loop
-from reliable_pubsub.relay.core.pattern import EVERYTHING, Pattern
+from reliable_pubsub.relay.core.pattern import EVERYTHING, KINDS_SHOWN, Pattern
 from tests.relay.wishes import KINDS
 
 LINK = b"link-of-a-test--"
@@ -149,6 +156,34 @@ class TestAWish:
         say(wish, node)
         assert wish.unknown_kinds == ("sql",)
         assert not wish.is_full
+
+    def test_keeps_the_beginning_of_a_long_refusal(self) -> None:
+        wish, node = a_wish(), a_node()
+        message = wish.message(wish.due_in_s(0.0))
+        assert message is not None
+
+        refused = Loop(client="leaf", epoch=0, request=message.request, boot="b", text="x" * 10**6)
+        wish.answered(refused, 0.0)
+
+        assert wish.refused == "x" * REASON_CHARS_MAX
+        assert node.report() == ()
+
+
+def test_a_report_of_many_links_with_unknown_kinds_fits_in_a_header() -> None:
+    table: InterestTable[bytes] = InterestTable(kinds=KINDS)
+    node = Links(table, node=ABOVE, kinds=KINDS, push_endpoint="tcp://push", boot="boot")
+    for number in range(STATUS_ROWS_MAX):
+        wish = a_wish(f"{number:016}".encode(), f"{number:064}")
+        kinds = (f"{number:03}{one:03}" + "\U0001f511" * 26 for one in range(WANTS_SHOWN))
+        wish.want(frozenset(Pattern(kind, "\U0001f511" * WANT_CHARS) for kind in kinds))
+        say(wish, node)
+
+    rows = node.report()
+
+    assert len(rows) == STATUS_ROWS_MAX
+    assert len(table.unknown_kinds) == KINDS_SHOWN
+    report = msgspec.msgpack.encode((rows, table.unknown_kinds))
+    assert len(report) < HEADER_BYTES_MAX - 10_000  # for what is left
 
 
 class TestALateCopy:
