@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 
 import zmq
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import asdict
 
 from reliable_pubsub.common.core.answers import Denied, Malformed
@@ -52,6 +52,7 @@ from .sockets import (
 
 TICK_S = 0.05
 TURN_S = 0.02  # of one turn, for requests
+DOWN_S = 5.0  # that a way up is down before the log has it: a restart above takes less
 
 
 class RelaySettings(Struct, frozen=True, kw_only=True):
@@ -124,7 +125,7 @@ class Relay:
         if settings.upstreams:
             connect_to_any(self._pulled, settings.upstreams[0])
         self._above = self._connected()
-        self._guard = guard_of(self._connections, entrance=self._entrance)
+        self._guard = guard_of(self._connections, warn=warn)
         self._wake_up = WakeUp()
         self._manager = manager or ServiceManager()
         self.scrapes: Scrapes[RelayFigures] = Scrapes(self._wake_up.wake)
@@ -132,6 +133,9 @@ class Relay:
         self._stopping = False
         self._received = self._malformed = 0
         self._tick_at_s = self._join_at_s = 0.0
+        self._warn = warn
+        self._down: dict[str, str] = {}  # ways up that do not work, and why
+        self._is_down_reported, self._down_at_s = False, time.monotonic() + DOWN_S
 
     def _bind(self) -> None:
         listener = listening(
@@ -140,6 +144,7 @@ class Relay:
             self.settings.endpoint,
             "request",
             authentication=self._authentication,
+            entrance=self._entrance,
             sent_max=ANSWERS_MAX,
         )
         self._requests, self._connections = listener.socket, listener.connections
@@ -163,6 +168,7 @@ class Relay:
                 settings.node,
                 cap=settings.cap,
                 push_via="" if number else settings.push_via,
+                is_watched=True,
             )
             for number, endpoint in enumerate(settings.upstreams)
         ]
@@ -203,6 +209,8 @@ class Relay:
             self._authentication.close()
             if self._guard is not None:
                 self._guard.close()
+            self._connections.close()
+            self.fan_out.connections.close()
             end_context(partial(self._context.destroy, linger=200))
             self._wake_up.close()
 
@@ -224,12 +232,13 @@ class Relay:
             self._tick_at_s = now_s + TICK_S
             self.fan_out.forget(self._links.expire(now_s))
             self.fan_out.forget_ended()
+            self._entrance.look(now_s)
             if changed := self._authentication.look(now_s):
                 self._links.revoke(changed)
                 self.fan_out.cut(changed)
             self._authentication.end_excess(now_s)
             self._forwarding.tick(now_s)
-            self.scrapes.beat()
+            self._look_up(now_s)
             self._manager.alive(now_s)
         if self.scrapes.asked:
             self.scrapes.give(self._figures())
@@ -244,6 +253,22 @@ class Relay:
         wait_s = min(TICK_S, *(above.turn(now_s) for above in self._above))
         self._ask_for_proxies(now_s)
         return wait_s
+
+    def _look_up(self, now_s: float) -> None:
+        """Report whether the ways up work, to health checks immediately, and to the log if not."""
+        self._down = {one.endpoint: why for one in self._above if (why := one.why_down())}
+        texts = [f"the way up to {at} is down: {why}" for at, why in self._down.items()]
+        self.scrapes.beat("; ".join(texts))
+        if not texts:
+            if self._is_down_reported:
+                self._warn("the ways up work again")
+            self._is_down_reported, self._down_at_s = False, now_s + DOWN_S
+        elif now_s >= self._down_at_s and not self._is_down_reported:
+            self._is_down_reported = True
+            self._warn(
+                f"warning: {'; '.join(texts)}. Nothing new comes to subscribers below; the relay "
+                "keeps trying. Check --upstream, the node above, and the keys"
+            )
 
     def _ask_for_proxies(self, now_s: float) -> None:
         is_due = self._one_proxy.is_due(now_s)
@@ -376,12 +401,13 @@ class Relay:
             plain=self.fan_out.plain_count,
             patterns=len(self._table.above),
             connections=self._entrance.status(),
+            ways_up={one.endpoint: one.endpoint not in self._down for one in self._above},
         )
 
     def _report(self, request: Node) -> NodeReport:
         rows = self._links.report()
         counts = asdict(self._figures())
-        del counts["links"]
+        del counts["links"], counts["ways_up"]
         return NodeReport(
             client=request.client,
             epoch=request.epoch,
@@ -395,5 +421,6 @@ class Relay:
             below_left_out=max(len(rows) - STATUS_ROWS_MAX, 0),
             is_full=any(map(self._kinds.everything, self._table.above)),
             unknown_kinds=self._table.unknown_kinds,
+            why_dead=self.scrapes.why_dead() or UNSET,
             **counts,
         )

@@ -13,6 +13,7 @@ PubSubError                      code                 exit
 │   ├── StageLostError           STAGE_LOST
 │   ├── SettledInDoubtError      SETTLED_IN_DOUBT
 │   ├── TimedOutError            TIMED_OUT
+│   ├── DescriptorsError         DESCRIPTORS
 │   └── NotDeliveredError        NOT_DELIVERED
 ├── RefusedError                 REFUSED              4     decided: no
 │   ├── PayloadError             PAYLOAD
@@ -178,6 +179,22 @@ class TimedOutError(InDoubtError):
     """A get of a step file found no message within its `timeout`."""
 
     code = "TIMED_OUT"
+
+
+class DescriptorsError(InDoubtError):
+    """This process may not open as many files as it needs. The same call works once it may."""
+
+    code = "DESCRIPTORS"
+
+    def __init__(self, *, what: str, needed: int, free: int, limit: int) -> None:
+        super().__init__(
+            f"{what} needs {needed} free file descriptors, and there are {free}: this process may "
+            f"have {limit} (RLIMIT_NOFILE, `ulimit -n`). A client uses up to 11, with pushes or "
+            "QoS 0 up to 20. Close clients and files that are not needed, or raise the limit"
+        )
+        self.needed = needed
+        self.free = free
+        self.limit = limit
 
 
 class NotDeliveredError(InDoubtError):
