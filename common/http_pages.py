@@ -12,6 +12,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING, Any, Final
 
+from .threads import Shortage
+
 if TYPE_CHECKING:
     from .metrics_server import Pages
 
@@ -47,12 +49,23 @@ class _Server(ThreadingHTTPServer):
         self.pages = pages
         self._open: OrderedDict[socket.socket, None] = OrderedDict()  # the oldest first
         self._changing = threading.Lock()  # of the line above
+        self._shortage = Shortage("the metrics endpoint")
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
         """Bind without asking for the name of this host, which may take seconds."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = "", self.server_address[1]
+
+    def get_request(self) -> tuple[Any, Any]:
+        """Accept a connection; without a descriptor for it, pause instead of trying all the time.
+
+        Raises:
+            OSError: there is none; `serve_forever` drops it.
+        """
+        with self._shortage.survived():
+            return super().get_request()
+        raise ConnectionAbortedError
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve in a thread; peers that are slow must not keep a supervisor out.

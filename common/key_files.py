@@ -21,6 +21,7 @@ from .core.keys import ClientKeys, KeyPair, SecureEndpoint, ServerKeys
 from .core.names import client_id
 from .core.rights import KnownKey, clients_of, rights_of, with_rights
 from .core.settings import Settings
+from .system import system_errors
 
 FILE_BYTES_MAX: Final = 64 * 1024
 RIGHTS_FILE: Final = "rights.yaml"  # in a folder of clients
@@ -80,12 +81,15 @@ def _read(path: Path, *, is_secret: bool = False) -> str:
     Raises:
         ConfigurationError: it is a link or no file, cannot be read, or others may read a secret.
     """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError as error:
+
+    def unreadable(error: OSError) -> ConfigurationError:
         is_link = os.path.islink(path)
         why = "is a link, and links are not followed" if is_link else error.strerror
-        raise ConfigurationError(f"the key file {path} cannot be read: {why}") from error
+        return ConfigurationError(f"the key file {path} cannot be read: {why}")
+
+    try:
+        with system_errors(unreadable):
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except ValueError as error:  # a NUL, or no UTF-8 form
         raise ConfigurationError(
             f"the key file {str(path)!r:.120} cannot be read: no file can have this name"

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from . import threads
 from .core.endpoint import host_of
 from .core.errors import ConfigurationError
 from .scrapes import Scrapes
@@ -75,6 +76,18 @@ class Pages(Generic[F]):
             "Since the loop has turned; if it hangs, the other figures are old.",
             value=self.scrapes.silent_s,
         )
+        yield GaugeMetricFamily(
+            "reliable_pubsub_dead_threads",
+            "Threads that an error has ended; /healthz names them. Restart the process.",
+            value=threads.dead_count(),
+        )
+        if self.scrapes.role:
+            role = GaugeMetricFamily(
+                "reliable_pubsub_role", "1: the role of this process.", labels=["role"]
+            )
+            for one in ("starting", "standby", "serving"):
+                role.add_metric([one], one == self.scrapes.role)
+            yield role
         yield from self._metrics(figures)
 
 
@@ -120,10 +133,9 @@ class MetricsServer:
         bound_host, bound_port = self._server.server_address[:2]
         shown = f"[{bound_host!s}]" if ":" in str(bound_host) else str(bound_host)
         self.url = f"http://{shown}:{bound_port}/metrics"
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, name="metrics", daemon=True
-        )
-        self._thread.start()
+        import prometheus_client  # noqa: F401 - now, because later no descriptor may be left
+
+        threads.start(self._server.serve_forever, name="metrics")
 
     def close(self) -> None:
         """Unbind."""

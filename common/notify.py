@@ -11,6 +11,8 @@ import time
 from contextlib import suppress
 from typing import Final
 
+from . import threads
+
 EXTEND_S: Final = 60.0  # requested by a start that takes long
 _EXTEND_EVERY_S: Final = 5.0
 
@@ -28,6 +30,10 @@ class ServiceManager:
         # Half the time, so that one word that comes late does not count as silence.
         self._watchdog_s = int(watched) / 2e6 if is_watched else None
         self._said_s = self._extended_s = -1e9
+        self._link: socket.socket | None = None
+        if self._address:  # opened now: later no descriptor may be left, and silence is a hang
+            self._link = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self._link.setblocking(False)
 
     def tell(self, *lines: str) -> None:
         """Send assignments such as READY=1. Without a service manager nothing is sent.
@@ -35,14 +41,13 @@ class ServiceManager:
         A datagram that is not taken (a full queue, a manager that restarts) is dropped: the
         manager then acts as if the process was silent, as it should.
         """
-        if not self._address:
+        if self._link is None:
             return
         address = self._address
         if address.startswith("@"):
             address = "\0" + address[1:]  # an abstract socket
-        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as link:
-            link.setblocking(False)
-            link.sendto("\n".join(lines).encode(), address)
+        with suppress(OSError):
+            self._link.sendto("\n".join(lines).encode(), address)
 
     def ready(self, status: str) -> None:
         """The process serves now."""
@@ -66,9 +71,12 @@ class ServiceManager:
     def alive(self, now_s: float) -> None:
         """The loop turns: call it often; the manager is notified as often as it has asked.
 
+        It is not notified once a thread has died, so that it restarts this process.
+
         Args:
             now_s: monotonic clock.
         """
-        if self._watchdog_s is not None and now_s - self._said_s >= self._watchdog_s:
+        is_due = self._watchdog_s is not None and now_s - self._said_s >= self._watchdog_s
+        if is_due and not threads.why_dead():
             self._said_s = now_s
             self.tell("WATCHDOG=1")

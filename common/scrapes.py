@@ -14,6 +14,8 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Final, Generic, TypeVar
 
+from . import threads
+
 FRESH_S: Final = 1.0  # how long figures are used again
 PATIENCE_S: Final = 1.0  # that a scrape waits for the loop; then it gets the figures before
 ASKED_MAX: Final = 64  # scrapes that wait, of a loop that does not turn
@@ -27,7 +29,7 @@ class Scrapes(Generic[F]):
 
     def __init__(
         self,
-        wake: Callable[[], None],
+        wake: Callable[[], None] = lambda: None,
         *,
         clock: Callable[[], float] = time.monotonic,
         patience_s: float = PATIENCE_S,
@@ -47,6 +49,12 @@ class Scrapes(Generic[F]):
         self._fresh_until_s = 0.0
         self._beat_s = self._clock()
         self._why_not = "it has not begun to serve"
+        self.role = ""  # of a process that may stand by: starting, standby or serving
+
+    def wakes(self, wake: Callable[[], None]) -> None:
+        """Wake this loop from now on, which has begun to serve."""
+        self._wake = wake
+        self.role = "serving"
 
     # The side of the loop.
 
@@ -74,7 +82,7 @@ class Scrapes(Generic[F]):
 
     def figures(self) -> F | None:
         """Fresh figures; those before if the loop does not give any in time; None: it never did."""
-        if self.is_fresh:
+        if self.is_fresh or self.role in ("starting", "standby"):  # no loop would answer
             return self._figures
         mine: SimpleQueue[F] = SimpleQueue()
         self.asked.append(mine)
@@ -95,9 +103,11 @@ class Scrapes(Generic[F]):
         return max(self._clock() - self._beat_s, 0.0)
 
     def why_dead(self) -> str:
-        """Why the loop counts as hung; "": it turns."""
+        """Return why the process needs a restart: its loop hangs, or a thread has died; or ""."""
         silent_s = self.silent_s
-        return f"the loop has not turned for {silent_s:.0f} s" if silent_s > BEAT_S_MAX else ""
+        if silent_s > BEAT_S_MAX:
+            return f"the loop has not turned for {silent_s:.0f} s"
+        return threads.why_dead()
 
     def why_not_ready(self) -> str:
         """Why requests are not served, or not all of them; "": it is ready."""

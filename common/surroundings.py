@@ -28,6 +28,7 @@ from .core.resolving import (
 )
 from .core.retry import RetryPolicy
 from .core.settings import DIRECTORY_VARIABLE, Settings
+from .descriptors import CLIENT_DESCRIPTORS, need_descriptors
 from .key_files import client_keys
 from .system import system_errors
 
@@ -86,6 +87,7 @@ def client_here(
     Raises:
         ConfigurationError: a setting or key is wrong, or an endpoint leaves this machine and
             plaintext is not allowed.
+        DescriptorsError: this process may not open as many files as a client needs.
     """
     if not looks:
         settings = typed_settings(resolve({}, None, {}))
@@ -93,6 +95,7 @@ def client_here(
             settings, f"{role}_endpoint"
         )  # unless a transport was passed
         return Here(where, state_dir, retry or RetryPolicy(), settings)
+    need_descriptors(CLIENT_DESCRIPTORS, f"client {client!r}")
     log = logging.getLogger(f"reliable_pubsub.{role}")
     for warning in unknown_variables(os.environ):
         log.warning(warning, extra={"client": client})

@@ -7,17 +7,18 @@ where it is used, so that a test can remove it.
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 import resource
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from .core.errors import PubSubError
+from .core.errors import DescriptorsError, PubSubError
 
 IS_LINUX: Final = sys.platform.startswith("linux")
 _PAGE_BYTES: Final = resource.getpagesize()
@@ -29,12 +30,18 @@ def system_errors(ours: Callable[[OSError], PubSubError]) -> Iterator[None]:
     """Turn an error of the system into a PubSubError.
 
     An OSError without a number is not the system's: a signal handler of the program raised it.
+
+    Raises:
+        DescriptorsError: none is left, which says nothing about the file.
     """
     try:
         yield
     except OSError as error:
         if error.errno is None:
             raise
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            raise DescriptorsError(what="a file", needed=1, free=0, limit=limit) from error
         raise ours(error) from error
 
 
@@ -132,15 +139,30 @@ def write_whole(path: Path, content: bytes) -> None:
 def counts_memory() -> bool:
     """Whether the system says how much memory this process holds: Linux, with /proc mounted."""
     try:
-        return resident_bytes() > 0
+        with closing(ResidentMemory()) as memory:
+            return memory.resident_bytes() > 0
     except OSError:
         return False
 
 
-def resident_bytes() -> int:
-    """The memory that this process holds; where `counts_memory`."""
-    with open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[1]) * _PAGE_BYTES
+class ResidentMemory:
+    """The memory that this process holds, where `counts_memory`; it holds one descriptor."""
+
+    def __init__(self) -> None:
+        """Open what the system reports.
+
+        Raises:
+            OSError: it reports nothing.
+        """
+        self._descriptor = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+
+    def resident_bytes(self) -> int:
+        """Return what it holds now."""
+        return int(os.pread(self._descriptor, 256, 0).split()[1]) * _PAGE_BYTES
+
+    def close(self) -> None:
+        """Free the descriptor."""
+        os.close(self._descriptor)
 
 
 def give_back_memory() -> None:

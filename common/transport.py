@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 import warnings
 import weakref
@@ -24,10 +25,11 @@ from .core.conversation import (
     Sleep,
 )
 from .core.endpoint import endpoints_of, is_ipv6
-from .core.errors import PubSubError
+from .core.errors import DescriptorsError, PubSubError
 from .core.keys import SecureEndpoint, keys_of_endpoint
 from .core.limits import FRAME_BYTES_MAX
 from .core.retry import Clock, Transport
+from .descriptors import CONTEXT_DESCRIPTORS, SOCKET_DESCRIPTORS, need_descriptors
 
 T = TypeVar("T")
 
@@ -37,6 +39,16 @@ RECONNECT_MS_MAX = 1_000
 RECONNECT_MS_MAX_OF_SEVERAL = 250  # of a service that a standby may take over
 _DONT_WAIT = int(zmq.DONTWAIT)  # as ints: enumerations are converted at each call
 _SEND_MORE = int(zmq.SNDMORE) | _DONT_WAIT
+# From the look for free descriptors until a socket has taken them. A signal handler may open one.
+_opening = threading.RLock()
+
+
+def _open_in_child() -> None:
+    global _opening
+    _opening = threading.RLock()  # another thread of the parent may have held it
+
+
+os.register_at_fork(after_in_child=_open_in_child)
 
 
 class ClientContext(zmq.Context[zmq.Socket[bytes]]):
@@ -50,10 +62,17 @@ class ClientContext(zmq.Context[zmq.Socket[bytes]]):
     _held: tuple[zmq.Socket[bytes], ...] = ()
 
     def socket(self, kind: int) -> zmq.Socket[bytes]:  # type: ignore[override]  # one class of them
-        """Open a socket."""
+        """Open a socket.
+
+        Raises:
+            DescriptorsError: this process may not open as many files as that takes.
+        """
         socket: zmq.Socket[bytes] = zmq.Socket.__new__(zmq.Socket)
-        self._held = (*(one for one in self._held if not one.closed), socket)
-        socket.__init__(self, kind)  # type: ignore[misc]  # only now there is something to close
+        needed = SOCKET_DESCRIPTORS if self._held else CONTEXT_DESCRIPTORS + SOCKET_DESCRIPTORS
+        with _opening:
+            need_descriptors(needed, "a connection to the proxy")
+            self._held = (*(one for one in self._held if not one.closed), socket)
+            socket.__init__(self, kind)  # type: ignore[misc]  # only now it can be closed
         return socket
 
     def close_sockets(self, linger: int | None = None) -> None:
@@ -168,7 +187,13 @@ class ReqTransport:
         self._send = sender_of(socket)
 
     def send(self, frames: Sequence[bytes]) -> None:
-        """Send a request; ZeroMQ queues it until it is connected. Never waits."""
+        """Send a request; ZeroMQ queues it until it is connected. Never waits.
+
+        Raises:
+            DescriptorsError: there was none to open a socket again, and is none now.
+        """
+        if self._socket.closed:  # there was no descriptor for it
+            self._go_on_with(self._open(self._turn))
         send = self._send
         try:
             for frame in frames[:-1]:
@@ -234,18 +259,24 @@ class ReqTransport:
         if len(self._endpoints) == 1:
             self.reopen()
             return
-        self._earlier[self._turn] = self._socket
-        self._turn = (self._turn + 1) % len(self._endpoints)
+        following = (self._turn + 1) % len(self._endpoints)
+        try:
+            socket = self._open(following)
+        except DescriptorsError:
+            self.reopen()
+            return
+        self._earlier[self._turn], self._turn = self._socket, following
         if (silent := self._earlier.pop(self._turn, None)) is not None:
             silent.close(linger=0)
-        self._go_on_with(self._open(self._turn))
+        self._go_on_with(socket)
 
     def reopen(self) -> None:
         """Discard every request in flight; open a new socket, to the next endpoint."""
         self._context.close_sockets(linger=0)
         self._earlier = {}
         self._turn = (self._turn + 1) % len(self._endpoints)
-        self._go_on_with(self._open(self._turn))
+        with suppress(DescriptorsError):  # then the next `send` tries again
+            self._go_on_with(self._open(self._turn))
 
     def close(self) -> None:
         """Close the socket and its context."""

@@ -10,6 +10,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from reliable_pubsub.common import threads
 from reliable_pubsub.common.core.errors import ProxyUnreachableError, PubSubError
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.status_client import StatusClient
@@ -50,11 +51,11 @@ class Watch:
         self._seen = WatchedBoard(0, None, 0.0, "")
         self._wanted_s = 0.0  # until when browsers want looks
         self._is_ending = False
-        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Start to look."""
-        self._thread.start()
+        self._thread = threads.start(self._run, name="watch")
 
     def close(self) -> None:
         """Stop looking; a look that waits for an answer is left alone."""
@@ -76,7 +77,7 @@ class Watch:
             if was_idle:
                 number = self._seen.number
                 self._changed.wait_for(lambda: self._seen.number > number, wait_s)
-            if not self._thread.is_alive():
+            if self._thread is None or not self._thread.is_alive():
                 return replace(self._seen, error=FAULT)
             return self._seen
 

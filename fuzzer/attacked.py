@@ -30,6 +30,7 @@ PUSHED: Final = replace(SCENE, subscriber="honest-pushed")
 ENTRANCE: Final = re.compile(
     r"warning: connections are kept out, .*?docs/operating\.md"
     r"|going on: no connections are kept out .*? of [\d,]+ s"
+    r"|warning: [\d,]+ connections with unknown keys .*? every \d+ s"
 )
 END_S = 60.0  # an honest client has ended by then
 STOP_S = 2.0  # a client that does not end within it after the stop is killed

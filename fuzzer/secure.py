@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -115,15 +114,16 @@ class KeptOut:
     def __init__(self, names: Iterable[str]) -> None:
         """Listen at one for each name."""
         listeners = {name: listen("tcp://127.0.0.1:*", BACKLOG) for name in names}
-        self._descriptors = [one.descriptor for one in listeners.values()]
-        self.at: dict[str, str] = {}
-        for name, one in listeners.items():
-            ListenerGate(one).set_open(is_open=False)
-            with socket.socket(fileno=os.dup(one.descriptor)) as listening:
-                self.at[name] = f"tcp://127.0.0.1:{listening.getsockname()[1]}"
+        self._descriptors = list(listeners.values())
+        self._gates = {name: ListenerGate(one) for name, one in listeners.items()}
+        for gate in self._gates.values():
+            gate.set_open(is_open=False)
+        self.at = {name: f"tcp://127.0.0.1:{one.port}" for name, one in self._gates.items()}
 
     def close(self) -> None:
         """End them."""
+        for gate in self._gates.values():
+            gate.close()
         for descriptor in self._descriptors:
             os.close(descriptor)
 

@@ -33,6 +33,7 @@ from reliable_pubsub.common.journal_file import open_journal
 from reliable_pubsub.common.key_files import server_keys
 from reliable_pubsub.common.metrics_server import metrics_served
 from reliable_pubsub.common.notify import ServiceManager
+from reliable_pubsub.common.scrapes import Scrapes
 from reliable_pubsub.common.signals import (
     Stopped,
     reloaded_by_signal,
@@ -43,8 +44,10 @@ from reliable_pubsub.common.system import share_one_heap
 from reliable_pubsub.common.terminal import say
 from reliable_pubsub.relay.sockets import allow_connections
 
+from .core.figures import Figures
 from .core.state import BrokerSettings
 from .core.topic_log import Retention
+from .observation import pages
 from .push import EndpointSettings
 from .reloading import Configured, Reloading
 from .server import Server
@@ -131,11 +134,6 @@ def reachability_warnings(settings: ServerSettings) -> list[str]:
 
 
 LOG = logging.getLogger("reliable_pubsub.proxy")
-HEARS_RESETS = (
-    "warning: this system does not let the proxy ignore resets of connections (SO_ATTACH_FILTER), "
-    "so there is no bound on what one connection may make it hold (docs/guarantees.md, P7), nor on "
-    "how many connections come in but the descriptors that it may have (docs/operating.md)"
-)
 
 
 @click.command(
@@ -225,35 +223,52 @@ def main(
         share_one_heap()
         manager = ServiceManager()
         read = partial(_configured, config_file, said)
-        with starts_again(is_shared=bool(wanted.store)) as ending:
+        scrapes: Scrapes[Figures] = Scrapes()
+        served = partial(pages, scrapes, wanted.data_dir)
+        with (
+            starts_again(is_shared=bool(wanted.store)) as ending,
+            metrics_served(settings.metrics_endpoint, served) as metrics,
+        ):
             try:
-                server = _opened(wanted, journal, manager)
+                server = _opened(wanted, journal, manager, scrapes)
             except Stopped:  # while it stood by
                 return
             warnings = reachability_warnings(wanted)
-            _serve(server, configured, manager, warnings, lambda: read()[1], asked, ending)
+            run = partial(_serve, server, configured, manager, warnings, metrics)
+            run(lambda: read()[1], asked, ending)
 
 
-def _opened(wanted: ServerSettings, journal: Path | None, manager: ServiceManager) -> Server:
+def _opened(
+    wanted: ServerSettings, journal: Path | None, manager: ServiceManager, scrapes: Scrapes[Figures]
+) -> Server:
     """Open the store, and bind; while another proxy serves the store, stand by."""
     said = ""
+    scrapes.role = "starting"
 
     def stand_by(text: str) -> None:
         nonlocal said
+        scrapes.role = "standby"
+        scrapes.beat(f"standby: {text}")
         manager.starting(f"standby: {text}")
         if text != said:
             said = text
             say(f"standby: proxy {text}")
 
     with _checking(manager) as progress, signals_raise() if wanted.store else nullcontext():
+
+        def advance(messages: int) -> None:
+            scrapes.beat(f"it checks its store: {messages:,} messages")
+            progress(messages)
+
         return Server(
             wanted,
             report_loss=lambda bad: complain(f"warning [LOST]: given up: {bad}"),
-            progress=progress,
+            progress=advance,
             warn=complain,
             recorder=open_journal(journal, "proxy"),
             manager=manager,
             stand_by=stand_by,
+            scrapes=scrapes,
         )
 
 
@@ -271,6 +286,7 @@ def _serve(
     configured: Configured,
     manager: ServiceManager,
     warnings: Sequence[str],
+    metrics: str,
     read: Callable[[], Configured],
     asked: threading.Event,
     ending: threading.Event,
@@ -278,6 +294,7 @@ def _serve(
     """Say that it is ready, and what to know about it; run until a signal comes.
 
     Args:
+        metrics: where they are served; "": nowhere.
         asked: whether a reload was asked for before this.
         ending: set when a signal has come.
     """
@@ -292,12 +309,7 @@ def _serve(
         server.reconfigure(now.broker)
         server.endpoints.entrance.change(now.connections)
 
-    with (
-        stopped_by_signals(stop),
-        metrics_served(
-            settings.metrics_endpoint, lambda: server.observation.pages(Path(settings.data_dir))
-        ) as metrics,
-    ):
+    with stopped_by_signals(stop):
         ready = _ready_line(server, settings) + (f" metrics={metrics}" if metrics else "")
         status = ready.removeprefix("ready: ")
         reloading = Reloading(configured, read=read, use=use, manager=manager, ready=status)
@@ -314,8 +326,6 @@ def _serve(
             )
         for warning in warnings:
             complain(f"warning: {warning}")
-        if any(door.hears_resets for door in server.endpoints.doors):
-            complain(HEARS_RESETS)
         server.run()
         LOG.info("stopped: every answer was durable before it left")
 

@@ -71,6 +71,8 @@ def exposition(figures: Figures | None, data_dir: Path) -> Iterator[Metric]:
         yield from _keys(figures.survey)
         yield from _links(figures)
         yield from connection_metrics(PREFIX, figures.connections)
+        if figures.standbys is not None:
+            yield gauge("standbys", "Proxies that stand by on this store.", figures.standbys)
     yield from _disk(data_dir)
 
 

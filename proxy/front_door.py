@@ -65,28 +65,31 @@ class FrontDoor:
         role: Role,
         endpoint: str,
         authentication: Authentication | None = None,
+        entrance: Entrance | None = None,
     ) -> None:
         """Bind.
 
         Args:
             authentication: says whose a connection is; None: each may speak.
+            entrance: decides who comes in; None: each connection does.
 
         Raises:
             ConfigurationError: the endpoint cannot be bound.
         """
         self.role = role
-        # A REQ peer has one request in flight. A peer that does not read loses its replies, and one
-        # that floods is stopped, so that neither piles up in memory.
+        # A REQ peer has one request in flight. A peer that does not read loses its replies, and a
+        # guard ends one that floods, so that neither piles up in memory.
         listener = listening(
             context,
             zmq.ROUTER,
             endpoint,
             role,
             authentication=authentication,
+            entrance=entrance,
             sent_max=PEER_ANSWERS_MAX,
         )
-        self.socket, self.hears_resets = listener.socket, listener.hears_resets
-        self.connections, self.endpoint = listener.connections, listener.endpoint
+        self.socket, self.endpoint = listener.socket, listener.endpoint
+        self.connections = listener.connections
         self.send = sender_of(self.socket)
 
     def turn(self, engine: Engine, carry_out: Callable[[], None]) -> bool:
@@ -123,6 +126,7 @@ class FrontDoor:
                 if engine.outputs:
                     carry_out()
             if not int(self.socket.getsockopt(zmq.EVENTS)) & POLLIN:
+                self.connections.drains += 1
                 break
         return True
 
@@ -228,16 +232,16 @@ class Endpoints:
         self.authentication = known = Authentication(
             self._context, settings.keys, settings.data_dir / AUDIT_FILE, warn
         )
-        self.entrance = Entrance(settings.connections, settings.keys, warn)
+        self.entrance = entrance = Entrance(settings.connections, settings.keys, warn)
         self.doors = [
-            FrontDoor(self._context, "publisher", settings.publisher_endpoint, known),
-            FrontDoor(self._context, "subscriber", settings.subscriber_endpoint, known),
+            FrontDoor(self._context, "publisher", settings.publisher_endpoint, known, entrance),
+            FrontDoor(self._context, "subscriber", settings.subscriber_endpoint, known, entrance),
         ]
         self.door_of = {door.socket: door for door in self.doors}
-        self.push = Push(self._context, settings.push, known, self.entrance, boot=boot)
-        self.ingress = Ingress(self._context, settings.ingress, known)
+        self.push = Push(self._context, settings.push, known, entrance, boot=boot)
+        self.ingress = Ingress(self._context, settings.ingress, known, entrance)
         asked = (door.connections for door in self.doors)
-        self._guard = guard_of(self.ingress.connections, *asked, entrance=self.entrance)
+        self._guard = guard_of(self.ingress.connections, *asked, warn=warn)
         self.poll = SocketPoll(
             [*self.door_of, self.push.socket, self.ingress.socket],
             wake_descriptor,

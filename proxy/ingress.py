@@ -15,6 +15,7 @@ import zmq
 from reliable_pubsub.common.core.limits import BODY_BYTES_MAX
 from reliable_pubsub.common.core.status import IngressStatus
 from reliable_pubsub.relay.authentication import Authentication
+from reliable_pubsub.relay.entrance import Entrance
 from reliable_pubsub.relay.sockets import NO_BOUND, Context, listening
 
 from .core.engine import Engine
@@ -33,11 +34,12 @@ class Ingress:
         context: Context,
         settings: EndpointSettings,
         authentication: Authentication | None = None,
+        entrance: Entrance | None = None,
     ) -> None:
         """Bind.
 
         Args:
-            authentication: as that of `FrontDoor`.
+            authentication, entrance: as those of `FrontDoor`.
 
         Raises:
             ConfigurationError: the endpoint cannot be bound.
@@ -50,6 +52,7 @@ class Ingress:
                 endpoint,
                 "ingress",
                 authentication=authentication,
+                entrance=entrance,
                 sent_max=NO_BOUND,
                 frame_bytes_max=BODY_BYTES_MAX,
             ),

@@ -38,6 +38,7 @@ class Observation:
         endpoints: Endpoints,
         committer: Committer,
         store: Store | PostgresStore,
+        scrapes: Scrapes[Figures],
     ) -> None:
         """Nothing was asked.
 
@@ -45,10 +46,12 @@ class Observation:
             wake: wakes the loop.
             manager: is notified that the loop turns.
             endpoints, committer, store: observed besides the engine.
+            scrapes: those that may have waited while the process stood by.
         """
         self._endpoints, self._committer, self._store = endpoints, committer, store
-        self._scrapes: Scrapes[Figures] = Scrapes(wake)
-        self.asked = self._scrapes.asked  # if any scrape waits there, `turn` has something to do
+        self._scrapes = scrapes
+        scrapes.wakes(wake)
+        self.asked = scrapes.asked  # if any scrape waits there, `turn` has something to do
         self._manager = manager
         self._survey: Generator[None, None, Survey] | None = None
         self._state: State | None = None  # that the survey is of
@@ -82,6 +85,7 @@ class Observation:
             push=self._endpoints.push.pushes.status(),
             ingress=self._endpoints.ingress.status(engine),
             connections=self._endpoints.entrance.status(),
+            standbys=self._store.standbys,
         )
 
     def described(self, report: StatusReport, engine: Engine) -> StatusReport:
@@ -93,6 +97,8 @@ class Observation:
             ingress=self._endpoints.ingress.status(engine),
             connections=self._endpoints.entrance.status(),
             store_path=str(self._store.path),
+            standbys=UNSET if self._store.standbys is None else self._store.standbys,
+            why_dead=self._scrapes.why_dead() or UNSET,
             committer=CommitterStatus(
                 queued_records=state.lsn - state.durable_lsn,
                 commits=self._committer.commits,
@@ -113,8 +119,9 @@ class Observation:
         self._scrapes.beat(why_not)
         self._manager.alive(now_s)
 
-    def pages(self, data_dir: Path) -> Pages[Figures]:
-        """What the metrics endpoint serves; loads `prometheus_client`."""
-        from .exposition import exposition
 
-        return Pages(self._scrapes, lambda figures: exposition(figures, data_dir))
+def pages(scrapes: Scrapes[Figures], data_dir: Path) -> Pages[Figures]:
+    """Return what the metrics endpoint serves; loads `prometheus_client`."""
+    from .exposition import exposition
+
+    return Pages(scrapes, lambda figures: exposition(figures, data_dir))

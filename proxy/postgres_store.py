@@ -37,6 +37,8 @@ from .term import (
     BEAT,
     BEAT_AND_PROMISE,
     SERVING_TABLE,
+    STANDS_BY,
+    STOPS_STANDING_BY,
     Standby,
     TermKeeper,
     noting_warnings,
@@ -90,6 +92,7 @@ class PostgresStore:
             self._warnings: list[str] = []
             opened.add_notice_handler(noting_warnings(self._warnings))
             standby = Standby(opened)
+            opened.execute(STANDS_BY)
             while True:
                 promised = promise(opened)  # which may change while this process stands by
                 self.promise = promise_of(promised, durability)
@@ -101,6 +104,7 @@ class PostgresStore:
                 self._pause(TIMING.look_s)
             if self._warnings:  # the term is on this server only
                 raise NotServingError(self._warnings[0])
+            opened.execute(STOPS_STANDING_BY)
             keeper = connect(self._dsn, beside=opened)
         except (psycopg.Error, NotServingError) as error:
             opened.close()
@@ -144,6 +148,11 @@ class PostgresStore:
 
     def _fence(self) -> None:
         self._opened.execute(BEAT, (self.term_keeper.term,))
+
+    @property
+    def standbys(self) -> int | None:
+        """Proxies that stand by, as they were counted last; None: not counted yet."""
+        return self.term_keeper.standbys
 
     def commit(self, records: Sequence[Record]) -> None:
         """Make records durable: all of them or none, in one transaction.

@@ -7,7 +7,6 @@ restart. Keys and rights need no signal: their folder is watched.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Final
@@ -15,6 +14,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from reliable_pubsub.common import threads
 from reliable_pubsub.common.command_line import complain
 from reliable_pubsub.common.core.errors import PubSubError
 from reliable_pubsub.common.core.settings import BY_NAME, Settings
@@ -94,7 +94,7 @@ class Reloading:
         self._read, self._use = read, use
         self._manager, self._ready = manager, ready
         self._asked: SimpleQueue[None] = SimpleQueue()  # the one queue that a handler may put to
-        threading.Thread(target=self._run, name="reload", daemon=True).start()
+        threads.start(self._run, name="reload")
 
     def begin(self) -> None:
         """Reload in a thread, so that no request waits for a file; safe in a signal handler."""

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import secrets
-import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from queue import SimpleQueue
 from typing import Final
 
 import zmq
 
+from reliable_pubsub.common import threads
 from reliable_pubsub.common.core.attention import Attention
 from reliable_pubsub.common.core.message_base import Promise
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.notify import ServiceManager
+from reliable_pubsub.common.scrapes import Scrapes
 from reliable_pubsub.common.system import WakeUp
 from reliable_pubsub.relay.core.rights import Denial
 
 from .check import BadRange, Checked, check_store
 from .committer import CommitFailed, Committer
 from .core.engine import Engine
+from .core.figures import Figures
 from .core.journal import ProxyJournal
 from .core.outputs import Answer, Deed, Visible, Work
 from .core.pushes import Down
@@ -53,6 +56,7 @@ class Server:
         recorder: Recorder | None = None,
         manager: ServiceManager | None = None,
         stand_by: Callable[[str], None] = lambda _: None,
+        scrapes: Scrapes[Figures] | None = None,
     ) -> None:
         """Lock, check and read the store; then bind, so that a damaged store never answers.
 
@@ -61,6 +65,7 @@ class Server:
             recorder: writes the journal of this process; None: no journal.
             manager: is notified that the loop turns; None: that of the environment.
             stand_by: called with what this process waits for while another one serves its store.
+            scrapes: of the metrics endpoint, if it is served already.
 
         Raises:
             InUseError, DamagedError, ConfigurationError: as `Store`, `check_store`, `FrontDoor`.
@@ -98,6 +103,7 @@ class Server:
                 endpoints=self.endpoints,
                 committer=self._committer,
                 store=self._store,
+                scrapes=scrapes or Scrapes(),
             )
             self.engine = self._new_engine()
         except BaseException:
@@ -170,10 +176,7 @@ class Server:
                 answered.
         """
         self._recorder.begin("proxy", boot=self._boot, durability=self._store.promise)
-        second = threading.Thread(
-            target=self._serve, kwargs={"is_loop": False}, name="committer", daemon=True
-        )
-        second.start()
+        second = threads.start(partial(self._serve, is_loop=False), name="committer")
         self._serve(is_loop=True)
         error = self._errors[0] if self._errors else None
         second.join(timeout=None if error is None else HANGS_S)
@@ -344,6 +347,7 @@ class Server:
         self._look_at_wal()
         self._look_at_disk(now_s)
         authentication, push = self.endpoints.authentication, self.endpoints.push
+        self.endpoints.entrance.look(now_s)
         if changed := authentication.look(now_s):
             self.engine.govern(authentication.authority)
             push.cut(changed)

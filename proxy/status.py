@@ -212,10 +212,7 @@ def _head(report: StatusReport) -> Text:
             f"\ningress {come.endpoint}: {come.patterns} patterns asked for, "
             f"{come.taken:,} batches taken, {come.unwanted:,} unwanted, {come.refused:,} refused"
         )
-    if isinstance(report.connections, ConnectionsStatus):
-        text.append(f"\nconnections: {report.connections.text}")
-        if report.connections.warning:
-            text.append(f"\n{report.connections.warning}", "bold red")
+    _add_process(text, report)
     if isinstance(report.staging, StagingStatus):
         staging = report.staging
         text.append(
@@ -229,6 +226,19 @@ def _head(report: StatusReport) -> Text:
     if left_out:
         text.append(f"\n{left_out} more subscriptions, groups and publishers are not listed")
     return text
+
+
+def _add_process(text: Text, report: StatusReport) -> None:
+    """Add what concerns the process, whatever is stored."""
+    if isinstance(report.why_dead, str):
+        text.append(f"\nRESTART THE PROXY: {report.why_dead}", "bold red")
+    if isinstance(report.connections, ConnectionsStatus):
+        text.append(f"\nconnections: {report.connections.text}")
+        if report.connections.warning:
+            text.append(f"\n{report.connections.warning}", "bold red")
+    if isinstance(report.standbys, int):
+        style = "" if report.standbys else "bold red"
+        text.append(f"\nproxies that stand by: {report.standbys}", style)
 
 
 def _plaintext_risk(report: StatusReport) -> str | None:

@@ -88,6 +88,7 @@ class Store:
         self._marker = ShutdownMarker(durability, machine_boot())
         self.promise: Promise = durability  # what an acknowledgement means
         self._wal_bytes_max = wal_bytes_max
+        self.standbys: int | None = None  # a data directory has none
         self.wal_held_bytes = 0  # of the WAL, while another program prevents its reset
         self._opened: sqlite3.Connection | None = None
         try:

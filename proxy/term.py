@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import psycopg
 
+from reliable_pubsub.common import threads
+
 from .core.server_promise import ServerPromise
 from .core.serving import TIMING, ServingRow, SilenceWatch, Term
 from .core.storage import NotServingError
@@ -47,6 +49,15 @@ SELECT pg_terminate_backend(pid) FROM (
 """
 # Fails by the constraint when the term is over; waits for a transaction that has the row.
 BEAT: Final = b"UPDATE serving SET said = %s, beat = beat + 1"
+STANDS_BY: Final = b"SET application_name = 'reliable-pubsub standby'"
+STOPS_STANDING_BY: Final = b"RESET application_name"
+# A session whose host is gone may stay for hours; one that stands by asks four times a second.
+_STANDBYS: Final = b"""
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = 'reliable-pubsub standby'
+    AND coalesce(state_change > clock_timestamp() - interval '5 s', true)
+"""
+COUNT_EVERY_BEATS: Final = 4
 LOCK_MS: Final = 500  # that a standby waits for the row
 _PROMISE: Final = (
     b"current_setting('fsync'), current_setting('synchronous_commit'),"
@@ -104,9 +115,9 @@ class TermKeeper:
         self._opened = opened
         self._promised = promised
         self._over = ""
+        self.standbys: int | None = None
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="term", daemon=True)
-        self._thread.start()
+        self._thread = threads.start(self._keep, name="term")
 
     def renewed(self, sent_at_s: float) -> None:
         """A transaction with our beat, sent at this time, is committed."""
@@ -121,13 +132,20 @@ class TermKeeper:
         self._term.confirm(elapsed_s(), self._over)
 
     def _keep(self) -> None:
+        beats = 0
         try:
             while not self._ending.wait(TIMING.beat_s):
                 now_s = elapsed_s()
                 if self._term.may_beat(now_s):
                     self._beat(now_s)
+                    if beats % COUNT_EVERY_BEATS == 0:
+                        self._count_standbys()
+                    beats += 1
         except (NotServingError, psycopg.Error) as error:
             self._over = " ".join(str(error).split())
+        except BaseException as error:
+            self._over = f"its thread has died: {error}"
+            raise
 
     def _beat(self, now_s: float) -> None:
         warnings: list[str] = []
@@ -142,6 +160,15 @@ class TermKeeper:
             raise NotServingError(warnings[0])
         self.keeps_promise(row)
         self.renewed(now_s)
+
+    def _count_standbys(self) -> None:
+        """Count the proxies that stand by, which no promise rests on."""
+        try:
+            row = self._opened.execute(_STANDBYS).fetchone()
+        except psycopg.Error:  # the next beat finds out whether the connection is lost
+            self.standbys = None
+        else:
+            self.standbys = None if row is None else int(row[0])
 
     def keeps_promise(self, row: tuple[Any, ...] | None) -> None:
         """Make sure that a transaction was promised what ours say.

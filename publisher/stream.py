@@ -19,6 +19,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
+from reliable_pubsub.common import threads
 from reliable_pubsub.common.core.arguments import Seconds, TimeoutS, check_argument, checked
 from reliable_pubsub.common.core.batch import BATCH_ROOM_BYTES, PAYLOAD_OVERHEAD_BYTES, Batch
 from reliable_pubsub.common.core.errors import (
@@ -173,8 +174,7 @@ class StreamSender:
         self._closing = False
         self._left: list[ThreadBatch] = []  # not stored, because of an error
         _senders.add(self)
-        self._thread = threading.Thread(target=self._run, name="publisher stream", daemon=True)
-        self._thread.start()
+        self._thread = threads.start(self._run, name="publisher stream")
 
     @property
     def is_idle(self) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import secrets
+import struct
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import Final, Protocol
 
 import zmq
 
@@ -26,13 +27,18 @@ from .core.wire import decode_node_reply
 from .sockets import DATA_MESSAGES_MAX, Context, Socket, connect_to_any, connecting
 
 INTEREST_WAITING_MAX = 2  # messages about interest that wait for a hung node
+_EVENT: Final = struct.Struct("=Hi")  # of a monitor: what happened, and to which descriptor
 _ASKED = 2**62  # numbers of questions for the proxy; those of interest are below
 
 
 class Above(Protocol):
     """A source of data above this node."""
 
+    endpoint: str
     data: Socket
+
+    def why_down(self) -> str:
+        """Return why nothing comes from it; "": it is there."""
 
     def want(self, patterns: frozenset[Pattern], below: frozenset[str]) -> None:
         """Want these topics."""
@@ -42,6 +48,36 @@ class Above(Protocol):
 
     def status(self) -> AboveStatus:
         """What to tell an operator."""
+
+
+class Reached:
+    """Whether a socket that connects has reached a peer that speaks ZeroMQ."""
+
+    def __init__(self, context: Context, socket: Socket) -> None:
+        """Watch a socket that is not connected yet."""
+        address = f"inproc://reached-{secrets.token_hex(8)}"
+        shown = zmq.EVENT_CONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+        socket.monitor(address, shown)
+        self._events = context.socket(zmq.PAIR)
+        self._events.setsockopt(zmq.LINGER, 0)
+        self._events.connect(address)
+        self._connected: set[int] = set()  # descriptors
+        self._has_greeted = False
+
+    def is_there(self) -> bool:
+        """Return whether it has, by all events so far."""
+        with suppress(zmq.Again):
+            while True:
+                event, _ = self._events.recv_multipart(zmq.DONTWAIT)
+                what, descriptor = _EVENT.unpack(event)
+                if what == zmq.EVENT_CONNECTED:
+                    self._connected.add(descriptor)
+                elif what == zmq.EVENT_DISCONNECTED:
+                    self._connected.discard(descriptor)
+                else:
+                    self._has_greeted = True
+        self._has_greeted = self._has_greeted and bool(self._connected)
+        return self._has_greeted
 
 
 class NodeAbove:
@@ -56,12 +92,14 @@ class NodeAbove:
         cap: int = CAP,
         push_via: str = "",
         io_thread: int = 0,
+        is_watched: bool = False,
     ) -> None:
         """Connect; where data comes from is said by the first answer.
 
         Args:
             push_via: or there, whatever the node above says.
             io_thread: of the first endpoint (`connect_to_any`), and of the data.
+            is_watched: a lost connection is noticed immediately, for two descriptors more.
         """
         self._io_thread = io_thread
         self.endpoint = endpoint
@@ -74,6 +112,7 @@ class NodeAbove:
         self.interest = connecting(
             context, zmq.DEALER, endpoint, sent_max=INTEREST_WAITING_MAX, received_max=0
         )
+        self._reached = Reached(context, self.interest) if is_watched else None
         connect_to_any(self.interest, endpoint, io_thread)
         self.data = connecting(
             context, zmq.XSUB, endpoint, sent_max=0, received_max=DATA_MESSAGES_MAX
@@ -85,6 +124,12 @@ class NodeAbove:
     def _say_where(self) -> None:
         """Say on the data socket which link it is; ZeroMQ repeats it when it reconnects."""
         self.data.send(b"\1" + END + self.wish.link)
+
+    def why_down(self) -> str:
+        """See `Above`."""
+        if self._reached is not None and not self._reached.is_there():
+            return "there is no connection"
+        return self.wish.why_down
 
     def want(self, patterns: frozenset[Pattern], below: frozenset[str]) -> None:
         """Want these topics; above the cap, everything."""
@@ -169,11 +214,16 @@ class PlainAbove:
         self.data = connecting(
             context, zmq.XSUB, endpoint, sent_max=0, received_max=DATA_MESSAGES_MAX
         )
+        self._reached = Reached(context, self.data)
         connect(self.data, endpoint, io_thread)
         self._kinds = kinds
         self._capped = Capped(cap)
         self._wanted: frozenset[Pattern] = frozenset()
         self._said = 0
+
+    def why_down(self) -> str:
+        """See `Above`."""
+        return "" if self._reached.is_there() else "there is no connection"
 
     def want(self, patterns: frozenset[Pattern], below: frozenset[str]) -> None:
         """Subscribe to what is new, then give back what is not wanted any more."""

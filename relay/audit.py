@@ -26,6 +26,7 @@ from typing import Any, Final
 
 import msgspec
 
+from reliable_pubsub.common import threads
 from reliable_pubsub.common.core.errors import ConfigurationError
 
 from .core.line_rate import LineRate
@@ -77,6 +78,13 @@ class _Waiting(QueueHandler):
             self.lost += 1
 
 
+class _Writer(QueueListener):
+    """Writes lines in a thread whose death is noticed."""
+
+    def start(self) -> None:
+        self._thread = threads.start(self._monitor, name="audit")  # type: ignore[attr-defined]
+
+
 class AuditLog:
     """Writes refusals and actions; used by the loop thread only."""
 
@@ -112,7 +120,7 @@ class AuditLog:
         file.warn = warn
         queue: Queue[Any] = Queue(WAITING_MAX)
         self._waiting = _Waiting(queue)
-        self._listener = QueueListener(queue, file)
+        self._listener = _Writer(queue, file)
         self._file = file
         self._listener.start()
 
@@ -126,6 +134,18 @@ class AuditLog:
         record = _record("denied", {**msgspec.structs.asdict(denial), **more}, time.time_ns())
         if self._waiting is not None:
             self._waiting.lost = 0
+            self._waiting.handle(record)
+        self._log(record)
+
+    def knocked(self, key: str, left_out: int) -> None:
+        """Write that a connection with an unknown key was refused; called by the thread of ZAP.
+
+        Args:
+            left_out: refusals since the last line that have none.
+        """
+        more = {"lines_left_out": left_out} if left_out else {}
+        record = _record("unknown_key", {"key": key, **more}, time.time_ns())
+        if self._waiting is not None:
             self._waiting.handle(record)
         self._log(record)
 

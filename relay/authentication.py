@@ -22,6 +22,7 @@ from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.keys import ServerKeys
 from reliable_pubsub.common.core.rights import NOTHING, KnownKey
 from reliable_pubsub.common.key_files import RIGHTS_FILE, read_clients
+from reliable_pubsub.common.threads import Shortage, is_shortage
 
 from .audit import AuditLog
 from .connections import Connection
@@ -67,6 +68,7 @@ class Authentication:
         self._excessive: dict[Connection, float] = {}  # when each is to be ended
         self._has_file = False  # of rights; that it is gone is a mistake
         self._looked_s = 0.0
+        self._shortage = Shortage("the look at the known keys", warn)
         if keys is None:
             return
         if keys.clients:
@@ -79,7 +81,9 @@ class Authentication:
                     f"warning: {keys.clients} has no rights, so these keys may do nothing; say "
                     f"what each may do in {RIGHTS_FILE} (docs/security.md)"
                 )
-            self._zap = Zap(context, lambda key: key in self._known)
+            self._zap = Zap(
+                context, lambda key: key in self._known, write=self._audit.knocked, warn=warn
+            )
         context.setsockopt(zmq.CURVE_SERVER, 1)
         context.setsockopt(zmq.CURVE_SECRETKEY, keys.own.secret.encode())
 
@@ -153,11 +157,15 @@ class Authentication:
         if self._zap is None or now_s < self._looked_s + LOOK_S:
             return frozenset()
         self._looked_s = now_s
+        before = self.authority
+        with self._shortage.survived(pause_s=0.0):
+            self._read_again()
+        return before.changed(self.authority) if self.authority is not before else frozenset()
+
+    def _read_again(self) -> None:
         signature = _signature(self._place)
         if signature == self._signature:
-            return frozenset()
-        self._signature = signature
-        before = self.authority
+            return
         try:
             clients = read_clients(self._place)
             if self._has_file and clients and not os.path.lexists(self._place / RIGHTS_FILE):
@@ -167,10 +175,11 @@ class Authentication:
                 )
             self._know(clients)
         except ConfigurationError as error:
+            self._signature = signature
             self._warn(f"warning: the known keys and rights stay as they were: {error}")
-            return frozenset()
+            return
+        self._signature = signature
         _LOG.info("%d keys are let in", len(self._known))
-        return before.changed(self.authority)
 
     def refused(self, denial: Denial) -> None:
         """Write to the audit log that a request was refused."""
@@ -184,6 +193,8 @@ class Authentication:
             try:
                 self._audit = AuditLog(self._audit_path, self._warn)
             except ConfigurationError as error:
+                if error.__cause__ is not None and is_shortage(error.__cause__):
+                    return AuditLog(None, self._warn)  # the next action tries again
                 self._warn(f"warning: {error}; what operators do is logged only")
                 self._audit = AuditLog(None, self._warn)
         return self._audit

@@ -1,13 +1,13 @@
 """The connections of an endpoint: who they are, what they send, what the kernel counts of them.
 
-A monitor of the socket tells which descriptors libzmq has accepted. What a message carries of its
-connection is that descriptor (`__fd`). The counts come from TCP_INFO, which Linux has; elsewhere
-only what an endpoint sees by itself leads to a cut. What they lead to, `guard.py` decides.
+A monitor of the socket reports which descriptors libzmq has accepted. The entrance of the process
+decides immediately which of them stay. What a message carries of its connection is that descriptor
+(`__fd`). The counts come from TCP_INFO, which Linux has; elsewhere only what an endpoint sees by
+itself leads to a cut. What they lead to, `guard.py` decides.
 """
 
 from __future__ import annotations
 
-import os
 import secrets
 import socket
 import struct
@@ -21,16 +21,22 @@ from msgspec import Struct
 
 from .core.allowance import Tally, TcpCounters
 from .core.attendance import Excess
-from .core.inflow import source_of
-from .listener import ListenerGate, cut
+from .listener import ListenerGate, borrowed, cut, hear
 
 if TYPE_CHECKING:
     from .authentication import Authentication
+    from .entrance import Entrance
 
 FRAMES_KEPT_MAX: Final = 64  # of a message; ours have three, and an envelope
 FRAMES_TURN_MAX: Final = 5_000  # of a message that are taken at once
+CUT_TURN_MAX: Final = 100  # messages of cut connections that are let go at once
 EVENTS_MAX: Final = 32  # taken at once, so that what they lead to does not wait for all of them
 _EVENT: Final = struct.Struct("=Hi")  # of a monitor: what happened, and to which descriptor
+_UNKNOWN_KEY: Final = int(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+_FAILED: Final = int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
+_FRAME_BYTES: Final = 2  # the head of a frame (ZMTP, RFC 23)
+_LONG_FRAME_BYTES: Final = 9  # of more than 255 bytes
+_CURVE_BYTES: Final = 33  # what encryption adds to a frame (RFC 26)
 _BYTES_ACKNOWLEDGED: Final = 120  # linux/tcp.h: tcpi_bytes_acked, then tcpi_bytes_received
 _BYTES_NOT_SENT: Final = 144
 _SEGMENTS_RECEIVED: Final = 152  # with data
@@ -71,6 +77,9 @@ class Received(Struct, frozen=True, gc=False):
     excess: Excess | None = None  # the connection is more than its key may have
 
 
+_LET_GO: Final = Received([], None)
+
+
 class Connections:
     """Belongs to the thread of the loop, whichever thread has the socket.
 
@@ -89,13 +98,23 @@ class Connections:
             authentication: says whose a connection is; None: each may speak.
         """
         self._endpoint = endpoint
+        self._lets_go = endpoint.type != zmq.XPUB  # which reports the end of subscriptions too
+        self._cut_here: set[int] = set()  # descriptors of cut connections, until they are others'
+        self._names_peers = endpoint.type == zmq.ROUTER  # by a first frame that was not sent
+        self._frame_bytes = _CURVE_BYTES if endpoint.getsockopt(zmq.CURVE_SERVER) else 0
         has_keys = authentication is not None and authentication.knows_keys
         self._authentication = authentication if has_keys else None
         self._first: zmq.Frame | None = None  # of a message that is being taken
         self._frames: list[bytes] = []
         self._is_more = False  # frames of that message are still to be taken
+        self._size_bytes = 0  # of these frames, as they came
+        self.drains = 0  # how often nothing was left to be taken
+        self.entrance: Entrance | None = None  # None: each connection comes in
+        self.is_shut = False  # no connection comes in for now; set by a guard
+        self.unknown_keys = self.failed_handshakes = 0  # connections that were refused for these
         address = f"inproc://connections-{secrets.token_hex(8)}"
-        endpoint.monitor(address, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
+        events = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | _UNKNOWN_KEY | _FAILED
+        endpoint.monitor(address, events)
         self._events = context.socket(zmq.PAIR)
         self._events.setsockopt(zmq.LINGER, 0)
         self._events.setsockopt(zmq.RCVHWM, 0)  # at a mark libzmq's own thread would wait for us
@@ -105,8 +124,7 @@ class Connections:
         self._by_descriptor: dict[int, Connection] = {}
         self._arrived: list[Connection] | None = None  # kept once there is a guard
         self._ended: list[Connection] | None = None  # kept once they are asked for
-        self._came: list[str] | None = None  # addresses, kept once they are asked for
-        self.gate: ListenerGate | None = None  # None: nothing keeps connections out here
+        self.gate: ListenerGate | None = None  # None: libzmq accepts all that come
 
     def __len__(self) -> int:
         return len(self._by_descriptor)
@@ -116,17 +134,30 @@ class Connections:
 
         Our messages have few. Of a longer one the first are kept, and the others are let go in
         parts, so that none takes the loop for long. The connection of one that has ended may be
-        that of the next with the same descriptor.
+        that of the next with the same descriptor. Messages of connections that were cut are let go.
 
         Returns:
-            None if it has so many frames that the rest is left for the next call.
+            None if the rest is left for the next call: of one with so many frames, or of so many
+            that are let go.
 
         Raises:
             zmq.Again: there is none.
         """
+        for _ in range(CUT_TURN_MAX):
+            received = self._take_one()
+            if received is not _LET_GO:
+                return received
+        return None
+
+    def _take_one(self) -> Received | None:
         if self._first is None:
-            self._first = self._endpoint.recv(zmq.DONTWAIT, copy=False)
+            try:
+                self._first = self._endpoint.recv(zmq.DONTWAIT, copy=False)
+            except zmq.Again:
+                self.drains += 1
+                raise
             self._frames, self._is_more = [self._first.bytes], self._first.more
+            self._size_bytes = 0 if self._names_peers else self._wire_bytes(self._first)
         taken = 0
         while self._is_more:
             if taken == FRAMES_TURN_MAX:
@@ -135,6 +166,7 @@ class Connections:
             # A frame says whether more follow; asking the socket costs as much as taking one.
             frame = self._endpoint.recv(zmq.DONTWAIT, copy=False)
             self._is_more = frame.more
+            self._size_bytes += self._wire_bytes(frame)
             if len(self._frames) < FRAMES_KEPT_MAX:
                 self._frames.append(frame.bytes)
         first, self._first = self._first, None
@@ -146,8 +178,10 @@ class Connections:
             if descriptor not in self._by_descriptor:
                 self._take_events()
             connection = self._by_descriptor.get(descriptor)
+            if self._cut_here and descriptor in self._cut_here and self._lets_go:
+                return _LET_GO
         if connection is not None:
-            connection.tally.was_heard = True
+            connection.tally.take(self._size_bytes, self.drains)
         if self._authentication is None:
             return Received(self._frames, connection)
         return Received(self._frames, connection, *self._authentication.sender(first, connection))
@@ -164,14 +198,9 @@ class Connections:
         self._take_events()
         return self.at(connection.descriptor) is not connection
 
-    def came(self) -> list[str]:
-        """The address of each that has come since the last time, also of those that have ended.
-
-        "": it was no longer known. The first time there are none.
-        """
-        with self._lock:
-            came, self._came = self._came or [], []
-        return came
+    def look(self, count_max: int) -> None:
+        """Take what has happened, at most this many events."""
+        self._take_events(count_max)
 
     def arrived(self) -> tuple[list[Connection], bool]:
         """Those that have come since the last time and are there; the first time, all of them.
@@ -194,13 +223,21 @@ class Connections:
         """End a connection from our side."""
         if connection.is_cut:
             return
-        with suppress(OSError), socket.socket(fileno=os.dup(connection.descriptor)) as held:
+        with suppress(OSError), borrowed(connection.descriptor) as held:
             if held.getpeername() == connection.peer:  # else the descriptor is another one's now
+                self._cut_here.add(connection.descriptor)
                 cut(held)
                 connection.is_cut = True
 
     def close(self) -> None:
         self._events.close()
+        if self.gate is not None:
+            self.gate.close()
+
+    def _wire_bytes(self, frame: zmq.Frame) -> int:
+        """Return how many bytes a frame had on its way."""
+        size_bytes = len(frame) + self._frame_bytes
+        return size_bytes + (_FRAME_BYTES if size_bytes < 256 else _LONG_FRAME_BYTES)
 
     def _take_events(self, count_max: int = sys.maxsize) -> bool:
         """Take what has come, at most so much of it; return whether there may be more."""
@@ -214,25 +251,37 @@ class Connections:
             except zmq.Again:
                 return False
             what, descriptor = _EVENT.unpack(event)
+            if what in (_UNKNOWN_KEY, _FAILED):
+                self.unknown_keys += what == _UNKNOWN_KEY
+                self.failed_handshakes += what == _FAILED
+                continue
             gone = self._by_descriptor.pop(descriptor, None)
-            if gone is not None and self._ended is not None:
-                self._ended.append(gone)
+            if gone is not None:
+                if self._ended is not None:
+                    self._ended.append(gone)
+                if self.entrance is not None:
+                    self.entrance.left()
             if what == zmq.EVENT_ACCEPTED:
                 self._accepted(descriptor)
         return True
 
     def _accepted(self, descriptor: int) -> None:
-        address = ""
-        with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as held:
+        with suppress(OSError), borrowed(descriptor) as held:  # else it has ended meanwhile
+            # Or the descriptor is that of a connection that this process has begun.
+            if self.gate is not None and held.getsockname()[1] != self.gate.port:
+                return
             peer = held.getpeername()
+            address = peer[0] if isinstance(peer, tuple) else ""  # else it comes by `ipc:`
+            is_in = not self.is_shut and (self.entrance is None or self.entrance.admits(address))
+            if not is_in:
+                cut(held)
+                return
+            hear(held)
+            self._cut_here.discard(descriptor)
             connection = Connection(self, descriptor, peer)
             self._by_descriptor[descriptor] = connection
             if self._arrived is not None:
                 self._arrived.append(connection)
-            if isinstance(peer, tuple):  # else it comes by `ipc:`
-                address = source_of(peer[0])
-        if self._came is not None:
-            self._came.append(address)
 
 
 def counts_bytes() -> bool:
@@ -244,15 +293,11 @@ def kernel_counts(descriptor: int) -> TcpCounters | None:
     """What the kernel has counted; None where it does not."""
     if _TCP_INFO is None:
         return None
-    held: socket.socket | None = None
     try:
-        held = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=descriptor)
-        info = held.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 256)
+        with borrowed(descriptor, socket.AF_INET, socket.SOCK_STREAM) as held:
+            info = held.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 256)
     except OSError:  # it has ended meanwhile, or comes by `ipc:`
         return None
-    finally:
-        if held is not None:
-            held.detach()  # the descriptor stays libzmq's
     if len(info) < _SEGMENTS_RECEIVED + 4:
         return None
     acknowledged, received = struct.unpack_from("=QQ", info, _BYTES_ACKNOWLEDGED)

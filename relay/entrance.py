@@ -1,7 +1,8 @@
-"""The entrance of a process: what has come to all its endpoints, and who is kept out for now.
+"""The entrance of a process: which connections may come in, at all its endpoints together.
 
-Guards ask it, each from its own thread, and turn the gates of their endpoints; the loop asks it for
-its status. `core/inflow.py` decides.
+Each connection is counted when libzmq has accepted it, and ended immediately if it is too many
+(rule R35). While every newcomer would be ended, the kernel keeps them out where it can, so that
+they cost nothing (`ListenerGate`). `core/inflow.py` decides.
 """
 
 from __future__ import annotations
@@ -11,20 +12,20 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from reliable_pubsub.common.core.keys import ServerKeys
 from reliable_pubsub.common.core.status import ConnectionsStatus
 
-from .connections import Connections
-from .core.inflow import Closed, ConnectionBounds, Inflow, begun_text, over_text
+from .connections import Connections, counts_bytes
+from .core.inflow import ConnectionBounds, Inflow, begun_text, over_text
 from .sockets import descriptors_for_connections
 
-LOOK_S: Final = 0.01  # between two looks, however often guards ask
+EVENTS_MAX: Final = 256  # of an endpoint that one look of the loop takes
 
 
 class Entrance:
-    """Shared by the guards of a process and its loop."""
+    """Shared by the endpoints of a process, by their guards, and by its loop."""
 
     def __init__(
         self,
@@ -36,15 +37,14 @@ class Entrance:
 
         Args:
             keys: of the endpoints; with them each connection costs a handshake.
-            warn: called when connections begin to be kept out, and when that is over; by guards.
+            warn: called when connections begin to be kept out, and when that is over.
         """
         self._has_keys = keys is not None
         self._inflow = Inflow(self._effective(bounds), time.monotonic())
         self._warn = warn
         self._endpoints: list[Connections] = []
         self._lock = threading.Lock()
-        self._look_at_s = float("-inf")
-        self._found: tuple[Closed | None, bool] = None, False
+        self._present = 0  # connections that came in, and have not ended
 
     def _effective(self, bounds: ConnectionBounds) -> ConnectionBounds:
         descriptors = descriptors_for_connections()
@@ -56,47 +56,57 @@ class Entrance:
             self._inflow.change(self._effective(bounds), time.monotonic())
 
     def leads_to(self, endpoint: Connections) -> None:
-        """Count the connections of an endpoint, if they can be kept out."""
-        if endpoint.gate is None:
-            return
-        endpoint.came()  # from now on they are kept
-        with self._lock:
-            self._endpoints.append(endpoint)
+        """Decide who comes in at this endpoint."""
+        self._endpoints.append(endpoint)
 
-    def look(self, now_s: float) -> tuple[Closed | None, bool]:
-        """Who is kept out, and whether there is to be another look although nothing happens."""
-        if now_s < self._look_at_s:
-            return self._found
+    def admits(self, address: str) -> bool:
+        """Count a connection that has come; return False if it is to be ended.
+
+        Args:
+            address: of the peer; "": not known.
+        """
         with self._lock:
-            self._look_at_s = now_s + LOOK_S
+            is_in = self._inflow.admits(address, self._present, time.monotonic())
+            self._present += is_in
+        return is_in
+
+    def left(self) -> None:
+        """Count a connection that came in, and has ended."""
+        with self._lock:
+            self._present -= 1
+
+    def look(self, now_s: float) -> None:
+        """Take what has come where no guard does; open and close the gates. Called by the loop."""
+        for endpoint in self._endpoints:
+            endpoint.look(EVENTS_MAX)
+        with self._lock:
             before = self._inflow.episode
-            came = [address for one in self._endpoints for address in one.came()]
-            closed = self._inflow.look(came, self._count(), now_s)
+            is_closed = self._inflow.look(self._present, now_s)
             after = self._inflow.episode
-            self._found = closed, after is not None
+        for endpoint in self._endpoints:
+            if endpoint.gate is not None:
+                endpoint.gate.set_open(is_open=not is_closed and not endpoint.is_shut)
         if before is None and after is not None:
             self._warn(begun_text(after, self._inflow.bounds))
         elif before is not None and after is None:
             self._warn(over_text(before, self._inflow.closed_s, now_s))
-        return self._found
 
-    def status(self) -> ConnectionsStatus | UnsetType:
-        """The row in a STATUS; unset: this system cannot keep connections out."""
-        if not self._endpoints:
-            return UNSET
+    def status(self) -> ConnectionsStatus:
+        """Return the row in a STATUS."""
         inflow, now_s = self._inflow, time.monotonic()
         with self._lock:
-            episode, closed = inflow.episode, inflow.closed_s
+            episode = inflow.episode
             return ConnectionsStatus(
-                connections=self._count(),
+                connections=self._present,
                 connections_max=inflow.bounds.connections_max,
                 connections_per_s_max=inflow.bounds.per_s_max,
                 came=inflow.came_count,
-                kept_out=sum(one.gate.kept_out() for one in self._endpoints if one.gate),
-                closed_s=closed,
+                kept_out=inflow.kept_out_count
+                + sum(one.gate.kept_out() for one in self._endpoints if one.gate),
+                closed_s=inflow.closed_s,
                 closed_by=UNSET if episode is None else episode.closed.reason,
                 since_s=UNSET if episode is None else now_s - episode.since_s,
+                unknown_keys=sum(one.unknown_keys for one in self._endpoints),
+                failed_handshakes=sum(one.failed_handshakes for one in self._endpoints),
+                is_memory_bounded=counts_bytes(),
             )
-
-    def _count(self) -> int:
-        return sum(map(len, self._endpoints))

@@ -81,6 +81,7 @@ class FanOut:
             endpoint,
             "push",
             authentication=authentication,
+            entrance=entrance,
             sent_max=DATA_MESSAGES_MAX,
             frame_bytes_max=PUSH_FRAME_BYTES_MAX,
             receive_buffer_bytes=PUSH_RECEIVE_BUFFER_BYTES,
@@ -89,7 +90,7 @@ class FanOut:
         self.socket, self.connections = listener.socket, listener.connections
         self.endpoint = listener.endpoint
         self.connections.ended()  # from now on they are kept
-        self._guard = guard_of_push(listener.connections, entrance)
+        self._guard = guard_of_push(listener.connections)
         self.socket.setsockopt(zmq.XPUB_MANUAL, 1)
         self.sent_singly = 0
         self._table = table

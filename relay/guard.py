@@ -5,28 +5,32 @@ megabytes a second, and with every call an XPUB reads all that has come and stor
 subscription, and goes on while more comes. This thread counts what arrives at each connection
 (TCP_INFO), and cuts off connections that make the process hold too much (`Allowance`). On a push
 endpoint it also cuts off connections that say too much, and lets no connection in while all
-together have said too much (`Admission`; docs/decisions/0026). On every endpoint it keeps
-connections out while the entrance of the process says so. The calls of libzmq have to leave the
-interpreter to it: `recv` and `poll` do, `getsockopt` does not.
+together have said too much (`Admission`; docs/decisions/0026). It takes the events of all of them,
+so that the entrance of the process decides about a connection as soon as it is accepted. The calls
+of libzmq have to leave the interpreter to it: `recv` and `poll` do, `getsockopt` does not.
 """
 
 from __future__ import annotations
 
 import select
-import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import islice
 from math import ceil
 from typing import Final
 
-from reliable_pubsub.common.core.limits import CALM_BYTES_MAX, FREED_BYTES_MIN
-from reliable_pubsub.common.system import WakeUp, counts_memory, give_back_memory, resident_bytes
+from reliable_pubsub.common import threads
+from reliable_pubsub.common.core.limits import (
+    CALM_BYTES_MAX,
+    FREED_BYTES_MIN,
+    GROWTH_BYTES_MAX,
+    KIB,
+)
+from reliable_pubsub.common.system import ResidentMemory, WakeUp, counts_memory, give_back_memory
 
 from .connections import Connection, Connections, counts_bytes, kernel_counts
 from .core.allowance import Admission, Allowance, Growth, Said
-from .entrance import Entrance
 
 LOOK_S: Final = 0.01  # between two looks at connections that go on speaking, if they may hold much
 PUSH_LOOK_S: Final = 0.001  # the same on a push endpoint, where each kibibyte counts
@@ -36,6 +40,8 @@ HEARTBEATS_BYTES: Final = 64  # a connection that has said no more has only answ
 SWEEP_S: Final = 1.0  # between two looks at each of the others
 QUIET_S: Final = 0.25  # between two looks at few connections of which none spoke of late
 QUIET_MAX: Final = 100  # connections are few
+LEFT_S_MAX: Final = 5.0  # that newcomers wait for messages of ended connections
+LEFT_BYTES_MIN: Final = 64 * KIB  # of an ended connection that the loop has still to take
 IDLE_S: Final = 1.0  # without a connection: the loop may have taken the event that would wake us
 LOOKED_AT_MAX: Final = 500  # of either at once; the others have their turn in the next rounds
 # Data that libzmq has read already is not readable any more, but the socket can still be written:
@@ -45,16 +51,20 @@ _EACH_ARRIVAL: Final = (
 )
 
 
-def guard_of(*endpoints: Connections, entrance: Entrance | None = None) -> Guard | None:
-    """A guard of these endpoints, where the kernel counts bytes for us; else None."""
-    return Guard(endpoints, entrance=entrance) if _can_guard() else None
+def guard_of(*endpoints: Connections, warn: Callable[[str], None] = lambda _: None) -> Guard | None:
+    """Return a guard of these endpoints, where the kernel counts bytes for us; else None.
+
+    Args:
+        warn: called with what an operator should look at.
+    """
+    return Guard(endpoints, warn=warn) if _can_guard() else None
 
 
-def guard_of_push(endpoint: Connections, entrance: Entrance | None = None) -> Guard | None:
-    """A guard of a push endpoint, where the kernel counts bytes for us; else None."""
+def guard_of_push(endpoint: Connections) -> Guard | None:
+    """Return a guard of a push endpoint, where the kernel counts bytes for us; else None."""
     if endpoint.gate is None or not _can_guard():
         return None
-    return Guard([endpoint], entrance=entrance, speech=Speech(), look_s=PUSH_LOOK_S)
+    return Guard([endpoint], speech=Speech(), look_s=PUSH_LOOK_S)
 
 
 def _can_guard() -> bool:
@@ -93,85 +103,90 @@ class Guard:
         self,
         endpoints: Sequence[Connections],
         *,
-        entrance: Entrance | None = None,
         speech: Speech | None = None,
         look_s: float = LOOK_S,
+        warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Begin to watch.
 
         Args:
-            entrance: bounds how many connections there are, and how fast they come.
             speech: bounds what connections say, whether it is taken or not.
             look_s: between two looks at connections that go on speaking.
+            warn: called with what an operator should look at.
         """
         self._endpoints = endpoints
-        self._entrance, self._speech = entrance, speech
-        if entrance is not None:
-            for one in endpoints:
-                entrance.leads_to(one)
+        self._speech = speech
         self._look_s = look_s
+        self._shortage = threads.Shortage("the watch over connections", warn)
+        self._memory = ResidentMemory()  # opened now: later no descriptor may be left
         self._watched: dict[int, tuple[Connections, Connection]] = {}  # by descriptor
         self._allowance: Allowance = Allowance()
-        self._growth = Growth(resident_bytes())
+        self._growth = Growth(self._memory.resident_bytes())
         # Until when a connection spoke of late, by descriptor; in the order of their turns.
         self._recent: dict[int, float] = {}
         self._sweep: list[int] = []  # whose turn is in this sweep
+        # Endpoints where messages of ended connections wait: their `drains`, and until when.
+        self._left: dict[Connections, tuple[int, float]] = {}
         self._round_at_s = time.monotonic()
         self._stop = WakeUp()
         self._stopping = False
-        self._epoll = select.epoll()
+        self._epoll, self._came = select.epoll(), select.epoll()
         self._events = frozenset(one.descriptor for one in endpoints)
         for descriptor in (self._stop.descriptor, *self._events):
             self._epoll.register(descriptor, select.EPOLLIN)
-        self._thread = threading.Thread(target=self._run, name="guard", daemon=True)
-        self._thread.start()
+            self._came.register(descriptor, select.EPOLLIN | select.EPOLLET)
+        self._wait_s = 0.0  # events wake us only once there were none to take
+        self._is_more = True  # connections that have come
+        self._is_pressed = False  # the process has grown too much
+        self._thread = threads.start(self._run, name="guard")
 
     def close(self) -> None:
         """Stop watching."""
         self._stopping = True
         self._stop.wake()
         self._thread.join()
-        self._epoll.close()
-        self._stop.close()
+        for one in (self._epoll, self._came, self._stop, self._memory):
+            one.close()
 
     def _run(self) -> None:
-        wait_s = 0.0  # events wake us only once there were none to take
-        is_more = True  # connections that have come
         while not self._stopping:
-            spoke = {descriptor for descriptor, _ in self._epoll.poll(wait_s)}
-            now_s = time.monotonic()
-            is_round = now_s >= self._round_at_s
-            if is_more or is_round or not spoke.isdisjoint(self._events):
-                is_more = self._take_arrived(now_s)
-            for descriptor in spoke & self._watched.keys():
-                self._look(descriptor, now_s, has_spoken=True)
-            if is_round:
-                since_s = now_s - self._round_at_s + ROUND_S
-                self._round_at_s = now_s + ROUND_S
-                others = {*self._recent_ones(now_s), *self._next_of_sweep(since_s)} - spoke
-                for descriptor in others & self._watched.keys():
-                    self._look(descriptor, now_s)
-            is_calm = self._allowance.held_bytes_max <= CALM_BYTES_MAX
-            if is_round or not is_calm:
-                self._judge(now_s)
-            wait_s = self._set_gates(now_s, is_calm=is_calm)
-            if is_more:
-                wait_s = 0.0
-            else:
-                time.sleep(ROUND_S if is_calm and self._speech is None else self._look_s)
+            with self._shortage.survived():
+                self._turn()
 
-    def _set_gates(self, now_s: float, *, is_calm: bool) -> float:
-        """Open or close the gates; return how long to wait if nothing happens."""
-        closed, is_looking = self._entrance.look(now_s) if self._entrance else (None, False)
+    def _turn(self) -> None:
+        spoke = {descriptor for descriptor, _ in self._epoll.poll(self._wait_s)}
+        now_s = time.monotonic()
+        is_round = now_s >= self._round_at_s
+        if self._is_more or is_round or not spoke.isdisjoint(self._events):
+            self._is_more = self._take_arrived(now_s)
+        for descriptor in spoke & self._watched.keys():
+            self._look(descriptor, now_s, has_spoken=True)
+        if is_round:
+            since_s = now_s - self._round_at_s + ROUND_S
+            self._round_at_s = now_s + ROUND_S
+            others = {*self._recent_ones(now_s), *self._next_of_sweep(since_s)} - spoke
+            for descriptor in others & self._watched.keys():
+                self._look(descriptor, now_s)
+        is_calm = self._allowance.held_bytes_max <= CALM_BYTES_MAX
+        if is_round or not is_calm:
+            self._judge(now_s)
+        self._wait_s = self._next_wait_s(now_s, is_calm=is_calm)
+        if self._is_more:
+            self._wait_s = 0.0
+        else:  # a connection that has come ends this pause, what others say does not
+            self._came.poll(ROUND_S if is_calm and self._speech is None else self._look_s)
+
+    def _next_wait_s(self, now_s: float, *, is_calm: bool) -> float:
+        """Let connections in or not; return how long to wait if nothing happens."""
         closed_for_s = self._speech.closed_for_s(now_s) if self._speech else 0.0
-        without = closed.addresses if closed else frozenset()
-        is_open = not closed_for_s and (closed is None or bool(without))
         for one in self._endpoints:
-            if one.gate is not None:
-                one.gate.set_open(is_open=is_open, without=without if is_open else frozenset())
-        if closed_for_s:
-            return min(closed_for_s, ROUND_S)
-        if is_looking or self._recent or not is_calm or len(self._watched) > QUIET_MAX:
+            drains, until_s = self._left.get(one, (one.drains, now_s))
+            if drains != one.drains or now_s >= until_s:
+                self._left.pop(one, None)
+            one.is_shut = closed_for_s > 0 or (self._is_pressed and one in self._left)
+        if closed_for_s or self._left:
+            return min(closed_for_s or ROUND_S, ROUND_S)
+        if self._recent or not is_calm or len(self._watched) > QUIET_MAX:
             return ROUND_S
         return QUIET_S if self._watched else IDLE_S
 
@@ -213,7 +228,9 @@ class Guard:
             self._epoll.register(descriptor, _EACH_ARRIVAL)
 
     def _ended(self, descriptor: int) -> None:
-        _, connection = self._watched.pop(descriptor)
+        endpoint, connection = self._watched.pop(descriptor)
+        if connection.tally.unheard_bytes > LEFT_BYTES_MIN:
+            self._left[endpoint] = endpoint.drains, time.monotonic() + LEFT_S_MAX
         self._recent.pop(descriptor, None)
         self._allowance.ended(descriptor)
         if self._speech is not None:
@@ -227,7 +244,7 @@ class Guard:
             return
         tally = connection.tally
         has_asked = tally.was_heard
-        self._allowance.look(descriptor, counts, now_s)
+        self._allowance.look(descriptor, counts, now_s, endpoint.drains)
         if has_spoken and (has_asked or tally.unheard_bytes > HEARTBEATS_BYTES):
             self._recent[descriptor] = now_s + RECENT_S
         elif self._allowance.is_stalled(descriptor):
@@ -242,12 +259,13 @@ class Guard:
 
     def _judge(self, now_s: float) -> None:
         """Cut off connections that make the process hold too much; give back what they held."""
-        resident, held_bytes_max = resident_bytes(), self._allowance.held_bytes_max
+        resident, held_bytes_max = self._memory.resident_bytes(), self._allowance.held_bytes_max
         grown_bytes = self._growth.look(resident, held_bytes_max, now_s)
+        self._is_pressed = grown_bytes > GROWTH_BYTES_MAX
         for descriptor in self._allowance.to_be_cut(grown_bytes, now_s):
             self._cut(descriptor)
-        if self._speech is None and self._growth.is_settled(now_s):
+        if self._speech is None and not self._left and self._growth.is_settled(now_s):
             if grown_bytes > FREED_BYTES_MIN:
                 give_back_memory()
-                resident = resident_bytes()
+                resident = self._memory.resident_bytes()
             self._growth.settle(resident, self._allowance.held_bytes_max)

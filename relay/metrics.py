@@ -28,7 +28,8 @@ class RelayFigures(Struct, frozen=True, kw_only=True):
     links: int  # below
     plain: int  # prefixes that plain ZeroMQ subscribers want
     patterns: int  # asked for above
-    connections: ConnectionsStatus | UnsetType = UNSET  # unset: the system does not count them
+    connections: ConnectionsStatus | UnsetType = UNSET
+    ways_up: dict[str, bool]  # whether each works, by endpoint
 
 
 def exposition(figures: RelayFigures | None) -> Iterator[Metric]:
@@ -63,6 +64,12 @@ def exposition(figures: RelayFigures | None) -> Iterator[Metric]:
     }
     for name, (text, value) in gauges.items():
         yield GaugeMetricFamily(PREFIX + name, text, value=value)
+    ways = GaugeMetricFamily(
+        PREFIX + "way_up", "1: the node or publisher above is there.", labels=["endpoint"]
+    )
+    for endpoint, is_up in figures.ways_up.items():
+        ways.add_metric([endpoint], is_up)
+    yield ways
     yield from connection_metrics(PREFIX, figures.connections)
 
 
@@ -78,10 +85,24 @@ def connection_metrics(prefix: str, status: ConnectionsStatus | UnsetType) -> It
     counters = {
         "connections_came": ("Connections accepted.", status.came),
         "connections_kept_out": (
-            "Requests for a connection that were not answered, repeated ones included.",
+            "Connections that were ended as they came or not answered, repeated ones included.",
             status.kept_out,
         ),
         "entrance_closed_seconds": ("Time in which connections were kept out.", status.closed_s),
     }
     for name, (text, value) in counters.items():
         yield CounterMetricFamily(prefix + name, text, value=value)
+    failed = CounterMetricFamily(
+        prefix + "failed_handshakes",
+        "Handshakes refused. unknown_key: a key that is not let in; protocol: none, or no ZMTP 3.",
+        labels=["reason"],
+    )
+    failed.add_metric(["unknown_key"], status.unknown_keys)
+    failed.add_metric(["protocol"], status.failed_handshakes)
+    yield failed
+    bounded = GaugeMetricFamily(
+        prefix + "bounded", "1: this system lets the process hold the bound.", labels=["bound"]
+    )
+    bounded.add_metric(["connections"], 1)
+    bounded.add_metric(["connection_memory"], status.is_memory_bounded)
+    yield bounded

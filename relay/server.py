@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain
 
 import zmq
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import asdict
 
 from reliable_pubsub.common.core.answers import Denied, Malformed
@@ -56,6 +56,7 @@ from .sockets import (
 
 TICK_S = 0.05
 TURN_S = 0.02  # of one turn, for requests
+DOWN_S = 5.0  # that a way up is down before the log has it: a restart above takes less
 
 
 class RelaySettings(Struct, frozen=True, kw_only=True):
@@ -129,7 +130,7 @@ class Relay:
         if settings.upstreams:
             connect_to_any(self._pulled, settings.upstreams[0], 1)
         self._above = self._connected()
-        self._guard = guard_of(self._connections, entrance=self._entrance)
+        self._guard = guard_of(self._connections, warn=warn)
         self._wake_up = WakeUp()
         self._manager = manager or ServiceManager()
         self.scrapes: Scrapes[RelayFigures] = Scrapes(self._wake_up.wake)
@@ -138,6 +139,9 @@ class Relay:
         self._received = self._malformed = 0
         self._tick_at_s = self._join_at_s = 0.0
         self._attention = Attention()
+        self._warn = warn
+        self._down: dict[str, str] = {}  # ways up that do not work, and why
+        self._is_down_reported, self._down_at_s = False, time.monotonic() + DOWN_S
 
     def _bind(self) -> None:
         listener = listening(
@@ -146,6 +150,7 @@ class Relay:
             self.settings.endpoint,
             "request",
             authentication=self._authentication,
+            entrance=self._entrance,
             sent_max=ANSWERS_MAX,
         )
         self._requests, self._connections = listener.socket, listener.connections
@@ -174,6 +179,7 @@ class Relay:
                     cap=settings.cap,
                     push_via=push_via,
                     io_thread=thread,
+                    is_watched=True,
                 )
             )
             thread += len(endpoints_of(endpoint))
@@ -214,6 +220,8 @@ class Relay:
             self._authentication.close()
             if self._guard is not None:
                 self._guard.close()
+            self._connections.close()
+            self.fan_out.connections.close()
             end_context(partial(self._context.destroy, linger=200))
             self._wake_up.close()
 
@@ -235,12 +243,13 @@ class Relay:
             self._tick_at_s = now_s + TICK_S
             self.fan_out.forget(self._links.expire(self._attention.at(now_s)))
             self.fan_out.forget_ended()
+            self._entrance.look(now_s)
             if changed := self._authentication.look(now_s):
                 self._links.revoke(changed)
                 self.fan_out.cut(changed)
             self._authentication.end_excess(now_s)
             self._forwarding.tick(now_s)
-            self.scrapes.beat()
+            self._look_up(now_s)
             self._manager.alive(now_s)
         if self.scrapes.asked:
             self.scrapes.give(self._figures())
@@ -255,6 +264,22 @@ class Relay:
         wait_s = min(TICK_S, *(above.turn(now_s) for above in self._above))
         self._ask_for_proxies(now_s)
         return wait_s
+
+    def _look_up(self, now_s: float) -> None:
+        """Report whether the ways up work, to health checks immediately, and to the log if not."""
+        self._down = {one.endpoint: why for one in self._above if (why := one.why_down())}
+        texts = [f"the way up to {at} is down: {why}" for at, why in self._down.items()]
+        self.scrapes.beat("; ".join(texts))
+        if not texts:
+            if self._is_down_reported:
+                self._warn("the ways up work again")
+            self._is_down_reported, self._down_at_s = False, now_s + DOWN_S
+        elif now_s >= self._down_at_s and not self._is_down_reported:
+            self._is_down_reported = True
+            self._warn(
+                f"warning: {'; '.join(texts)}. Nothing new comes to subscribers below; the relay "
+                "keeps trying. Check --upstream, the node above, and the keys"
+            )
 
     def _ask_for_proxies(self, now_s: float) -> None:
         is_due = self._one_proxy.is_due(now_s)
@@ -388,12 +413,13 @@ class Relay:
             plain=self.fan_out.plain_count,
             patterns=len(self._table.above),
             connections=self._entrance.status(),
+            ways_up={one.endpoint: one.endpoint not in self._down for one in self._above},
         )
 
     def _report(self, request: Node) -> NodeReport:
         rows = self._links.report()
         counts = asdict(self._figures())
-        del counts["links"]
+        del counts["links"], counts["ways_up"]
         return NodeReport(
             client=request.client,
             epoch=request.epoch,
@@ -407,5 +433,6 @@ class Relay:
             below_left_out=max(len(rows) - STATUS_ROWS_MAX, 0),
             is_full=any(map(self._kinds.everything, self._table.above)),
             unknown_kinds=self._table.unknown_kinds,
+            why_dead=self.scrapes.why_dead() or UNSET,
             **counts,
         )

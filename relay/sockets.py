@@ -19,7 +19,8 @@ from msgspec import Struct
 
 from reliable_pubsub.common.core.endpoint import endpoints_of
 from reliable_pubsub.common.core.errors import ConfigurationError
-from reliable_pubsub.common.core.limits import FRAME_BYTES_MAX, PEER_REQUESTS_MAX
+from reliable_pubsub.common.core.limits import FRAME_BYTES_MAX
+from reliable_pubsub.common.descriptors import need_descriptors
 from reliable_pubsub.common.transport import (
     RECONNECT_MS,
     RECONNECT_MS_MAX,
@@ -32,6 +33,7 @@ from .listener import ListenerGate, listen
 
 if TYPE_CHECKING:
     from .authentication import Authentication
+    from .entrance import Entrance
 
 Context = zmq.Context[zmq.Socket[bytes]]
 Socket = zmq.Socket[bytes]
@@ -59,7 +61,6 @@ class Listening(Struct, frozen=True):
 
     socket: Socket
     connections: Connections
-    hears_resets: bool  # so that nothing bounds the messages kept of one peer
     endpoint: str  # with the port that was bound
 
 
@@ -70,8 +71,8 @@ def listening(
     what: str,
     *,
     authentication: Authentication | None = None,
+    entrance: Entrance | None = None,
     sent_max: int,
-    received_max: int = PEER_REQUESTS_MAX,
     frame_bytes_max: int = FRAME_BYTES_MAX,
     receive_buffer_bytes: int | None = None,
     waiting_max: int = BACKLOG,
@@ -81,10 +82,8 @@ def listening(
     Args:
         what: of the endpoint, for the sentence of an error.
         authentication: says whose a connection is; None: each may speak.
+        entrance: decides who comes in; None: each connection does.
         sent_max: messages kept for one peer that does not read; more are dropped.
-        received_max: messages kept of one peer before its input is stopped, where it comes by
-            TCP and its resets are not heard: one that is stopped and ends would end us
-            (docs/decisions/0014).
         frame_bytes_max: a peer that sends a longer frame is cut off.
         receive_buffer_bytes: of each TCP connection, in the kernel; None: as the system has it.
         waiting_max: TCP connections that the kernel keeps until libzmq takes them in.
@@ -103,19 +102,19 @@ def listening(
     # Without an authenticator the domain changes nothing for ZMTP 3. Peers of ZMTP 1 and 2 are
     # refused because of it: they know no heartbeat, so a silent one would stay forever.
     socket.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN.encode())
+    # At a mark libzmq would stop to read, and would not survive a reset then (zeromq/libzmq, issue
+    # 4364; docs/decisions/0014). A guard bounds the bytes instead.
     socket.setsockopt(zmq.RCVHWM, NO_BOUND)
     socket.setsockopt(zmq.SNDHWM, sent_max)
-    hears_resets = False
     connections = Connections(context, socket, authentication)
+    connections.entrance = entrance
     try:
         if endpoint.startswith("tcp:"):
-            listener = listen(endpoint, waiting_max, receive_buffer_bytes)
-            socket.setsockopt(zmq.USE_FD, listener.descriptor)
-            hears_resets = listener.hears_resets
-            if not hears_resets:
-                socket.setsockopt(zmq.RCVHWM, received_max)
-                connections.gate = ListenerGate(listener)
+            descriptor = listen(endpoint, waiting_max, receive_buffer_bytes)
+            socket.setsockopt(zmq.USE_FD, descriptor)
         socket.bind(endpoint)
+        if endpoint.startswith("tcp:"):
+            connections.gate = ListenerGate(descriptor)
     except (OSError, zmq.ZMQError) as error:
         connections.close()
         socket.close()
@@ -123,8 +122,9 @@ def listening(
         raise ConfigurationError(
             f"cannot bind the {what} endpoint {endpoint}: {error.strerror}{hint}"
         ) from error
-    bound = socket.getsockopt_string(zmq.LAST_ENDPOINT)
-    return Listening(socket, connections, hears_resets, bound)
+    if entrance is not None:
+        entrance.leads_to(connections)
+    return Listening(socket, connections, socket.getsockopt_string(zmq.LAST_ENDPOINT))
 
 
 def connecting(
@@ -171,12 +171,16 @@ def allow_connections() -> None:
 
     The usual 1024 are used up by silent peers that come at 50 a second: each may stay until the
     heartbeat ends it, and no other peer connects meanwhile.
+
+    Raises:
+        DescriptorsError: there are too few to start.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for wanted in (hard, max(soft, DESCRIPTORS)):
         with suppress(OSError, ValueError):  # macOS says that there is no limit, and has one
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-            return
+            break
+    need_descriptors(DESCRIPTORS_LEFT, "a proxy or relay")
 
 
 def descriptors_for_connections() -> int:

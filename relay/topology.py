@@ -150,6 +150,8 @@ def tree_view(reports: Mapping[str, NodeReport | None]) -> RichTree:
             branch.add(cell(f"below {below.client}: {full}"))
         if report.below_left_out:
             branch.add(cell(f"and {report.below_left_out} more below"))
+        if isinstance(report.why_dead, str):
+            branch.add(cell(f"RESTART THIS RELAY: {report.why_dead}"))
         if isinstance(report.connections, ConnectionsStatus):
             branch.add(cell(f"connections: {report.connections.text}"))
             if report.connections.warning:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,12 +11,14 @@ from typing import Final
 import zmq
 from zmq.auth import Authenticator
 
+from reliable_pubsub.common import threads
 from reliable_pubsub.common.system import WakeUp
 
 from .core.line_rate import LineRate
 from .sockets import ZAP_DOMAIN, Context
 
-LINES_S_MAX: Final = 10  # of the log; the other refusals of a second are counted
+LINES_S_MAX: Final = 5  # of the log and the audit log; other refusals are counted
+WARN_S: Final = 60.0  # between two warnings
 _LOG = logging.getLogger("reliable_pubsub.keys")
 
 
@@ -32,20 +33,29 @@ class Zap(Authenticator):
     nothing else is awaited, so this one waits by `poll`.
     """
 
-    def __init__(self, context: Context, is_known: Callable[[str], bool]) -> None:
-        """Bind, and answer from now on.
+    def __init__(
+        self,
+        context: Context,
+        is_known: Callable[[str], bool],
+        *,
+        write: Callable[[str, int], None],
+        warn: Callable[[str], None],
+    ) -> None:
+        """Bind, and answer from now on. All arguments are called by the thread.
 
         Args:
-            is_known: whether a public key is let in; called by the thread.
+            is_known: whether a public key is let in.
+            write: writes to the audit log which key was refused, and how many have no line.
+            warn: reports to an operator that keys are refused.
         """
         super().__init__(context, log=_LOG)
-        self._is_known = is_known
+        self._is_known, self._write, self._warn = is_known, write, warn
+        self._refused_count, self._warn_at_s = 0, float("-inf")
         self._lines = LineRate(LINES_S_MAX)
         self.configure_curve_callback(ZAP_DOMAIN, self)
         self.start()
         self._stop = WakeUp()
-        self._thread = threading.Thread(target=self._run, name="zap", daemon=True)
-        self._thread.start()
+        self._thread = threads.start(self._run, name="zap")
 
     def close(self) -> None:
         """Stop answering."""
@@ -77,9 +87,19 @@ class Zap(Authenticator):
         super()._send_zap_reply(request_id, code, status_text, user_id)
 
     def _log_refusal(self, key: str) -> None:
-        """Log a refusal; more than LINES_S_MAX in a second are counted only."""
-        if not self._lines.admits(time.monotonic()):
-            return
-        left_out = self._lines.take_left_out()
-        more = f" ({left_out} more were refused and have no line)" if left_out else ""
-        _LOG.warning("refused a connection: unknown key %s%s", key, more)
+        """Report a refusal; more than LINES_S_MAX in a second are counted only."""
+        now_s = time.monotonic()
+        self._refused_count += 1
+        if self._lines.admits(now_s):
+            left_out = self._lines.take_left_out()
+            more = f" ({left_out} more were refused and have no line)" if left_out else ""
+            _LOG.warning("refused a connection: unknown key %s%s", key, more)
+            self._write(key, left_out)
+        if now_s >= self._warn_at_s:
+            self._warn_at_s = now_s + WARN_S
+            count, self._refused_count = self._refused_count, 0
+            self._warn(
+                f"warning: {count:,} connections with unknown keys were refused, the last one with "
+                f"{key}. The audit log and the metric failed_handshakes have the others; this line "
+                f"comes at most every {WARN_S:.0f} s"
+            )

@@ -14,6 +14,7 @@ PubSubError                      code                 exit
 │   ├── StageLostError           STAGE_LOST
 │   ├── SettledInDoubtError      SETTLED_IN_DOUBT
 │   ├── TimedOutError            TIMED_OUT
+│   ├── DescriptorsError         DESCRIPTORS
 │   └── NotDeliveredError        NOT_DELIVERED
 ├── RefusedError                 REFUSED              4     decided: no
 │   ├── PayloadError             PAYLOAD
@@ -204,6 +205,22 @@ class TimedOutError(InDoubtError):
     """The `timeout_s` of a call, or the `timeout` of a step, is over."""
 
     code = "TIMED_OUT"
+
+
+class DescriptorsError(InDoubtError):
+    """This process may not open as many files as it needs. The same call works once it may."""
+
+    code = "DESCRIPTORS"
+
+    def __init__(self, *, what: str, needed: int, free: int, limit: int) -> None:
+        super().__init__(
+            f"{what} needs {needed} free file descriptors, and there are {free}: this process may "
+            f"have {limit} (RLIMIT_NOFILE, `ulimit -n`). A client uses up to 11, with pushes or "
+            "QoS 0 up to 20. Close clients and files that are not needed, or raise the limit"
+        )
+        self.needed = needed
+        self.free = free
+        self.limit = limit
 
 
 class NotDeliveredError(InDoubtError):

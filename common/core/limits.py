@@ -102,8 +102,7 @@ INGRESS_PATTERNS_MAX: Final = 1024  # announced to QoS 0 publishers; beyond, the
 
 # What untrusted peers can make an endpoint of a proxy or relay hold (docs/decisions/0026).
 CONNECTIONS_MAX: Final = 20_000  # of a process; the default of a setting
-PEER_REQUESTS_MAX: Final = 8  # queued messages of one connection before reading it is paused
-UNHEARD_BYTES_MAX: Final = 10 * MIB  # of one connection, since a message of it was taken
+UNHEARD_BYTES_MAX: Final = 10 * MIB  # of one connection, sent and not taken as messages
 UNHEARD_BYTES_MAX_TOGETHER: Final = 64 * MIB  # of all connections of a process
 CALM_BYTES_MAX: Final = 8 * MIB  # connections that hold at most this much cause no growth
 GROWTH_BYTES_MAX: Final = 32 * MIB  # of a process while they can hold more; above, they are cut off
@@ -175,7 +174,7 @@ assert TOPICS_MAX < SESSIONS_MAX
 assert TOPIC_BYTES_MAX + 2 < PUSH_FRAME_BYTES_MAX < PREFIX_BYTES_MAX < PREFIX_BYTES_MAX_TOGETHER
 assert SAID_BYTES_MAX_IN_DEBT < SAID_BYTES_MAX < SAID_BYTES_MAX_TOGETHER
 assert 2 * PUSH_FRAME_BYTES_MAX < SAID_BYTES_MAX_IN_DEBT  # a handshake and a subscription fit
-assert PEER_REQUESTS_MAX * (HEADER_BYTES_MAX + BODY_BYTES_MAX) <= UNHEARD_BYTES_MAX
+assert 4 * (HEADER_BYTES_MAX + BODY_BYTES_MAX) <= UNHEARD_BYTES_MAX
 assert UNHEARD_BYTES_MAX < UNHEARD_BYTES_MAX_TOGETHER
 assert CALM_BYTES_MAX < FREED_BYTES_MIN < GROWTH_BYTES_MAX < HELD_BYTES_MAX
 assert IDLE_SESSIONS_MAX < SESSIONS_MAX

@@ -147,11 +147,14 @@ class ConnectionsStatus(Struct, frozen=True, kw_only=True):
     connections: int  # now, those that say nothing included
     connections_max: int
     connections_per_s_max: int
-    came: int  # since the start
-    kept_out: int  # requests for a connection that were not answered, repeated ones included
+    came: int  # that came in, since the start
+    kept_out: int  # that were ended as they came or not answered, repeated ones included
     closed_s: float  # that connections were kept out, since the start
     closed_by: EntranceBound | UnsetType = UNSET  # unset: none were in the last 10 s
     since_s: float | UnsetType = UNSET  # how long ago that began
+    unknown_keys: int = 0  # connections refused because of their key
+    failed_handshakes: int = 0  # others: without a key where one is needed, or no ZMTP 3
+    is_memory_bounded: bool = True  # False: the system does not count what a connection sends
 
     @property
     def used(self) -> float:
@@ -164,6 +167,8 @@ class ConnectionsStatus(Struct, frozen=True, kw_only=True):
         return (
             f"{self.connections:,} of {self.connections_max:,}, {self.came:,} came; of more than "
             f"{self.connections_per_s_max:,} a second some are kept out"
+            + f"; {self.unknown_keys:,} had unknown keys" * (self.unknown_keys > 0)
+            + "; memory of one connection: NOT BOUNDED HERE" * (not self.is_memory_bounded)
         )
 
     @property
@@ -173,7 +178,7 @@ class ConnectionsStatus(Struct, frozen=True, kw_only=True):
             return ""
         return (
             f"CONNECTIONS ARE KEPT OUT, since {self.since_s:,.0f} s ({self.closed_by}); "
-            f"{self.kept_out:,} requests for one were not answered (docs/operating.md)"
+            f"{self.kept_out:,} were kept out (docs/operating.md)"
         )
 
 
@@ -256,12 +261,14 @@ class StatusReport(Reply, frozen=True, kw_only=True, tag="STATUS_REPORT"):
     waiting_gets: int | UnsetType = UNSET  # unset: none
     kept: KeptStatus | UnsetType = UNSET  # on the first page
     store_path: str = ""
+    standbys: int | UnsetType = UNSET  # proxies that stand by; unset: this store has none
+    why_dead: str | UnsetType = UNSET  # why the process needs a restart; unset: it does not
     # On the first page, those nearest to a bound first; unset: no key has any. A key that may not
     # see all topics is shown its own.
     accounts: tuple[AccountStatus, ...] | UnsetType = UNSET
     accounts_left_out: int | UnsetType = UNSET  # above STATUS_ACCOUNTS_MAX; unset: none
     paused: str | UnsetType = UNSET  # the reason why an operator has paused puts; unset: puts go on
-    connections: ConnectionsStatus | UnsetType = UNSET  # unset: the system does not count them
+    connections: ConnectionsStatus | UnsetType = UNSET  # filled in by the server
 
 
 class ClientsReport(Reply, frozen=True, kw_only=True, tag="CLIENTS_REPORT"):

@@ -59,6 +59,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     push: PushStatus
     ingress: IngressStatus
     connections: ConnectionsStatus | UnsetType  # unset: the system does not count them
+    standbys: int | None  # proxies that stand by; None: this store has none
     bounds: Mapping[str, float]  # by name: the share of it that is used
 
 
@@ -74,6 +75,7 @@ def figures_of(
     push: PushStatus,
     ingress: IngressStatus,
     connections: ConnectionsStatus | UnsetType,
+    standbys: int | None,
 ) -> Figures:
     """Collect the figures; the cost does not depend on what the proxy holds.
 
@@ -120,5 +122,6 @@ def figures_of(
         push=push,
         ingress=ingress,
         connections=connections,
+        standbys=standbys,
         bounds=dict(zip(BOUNDS, shares, strict=True)),
     )

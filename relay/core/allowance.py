@@ -1,8 +1,8 @@
 """What one connection, and all of a process together, may make us hold; who is cut off. Pure.
 
 ZeroMQ bounds messages, and neither their bytes nor their frames: a message without end is held as
-long as its connection lasts. So the bytes that a connection has sent since a message of it was
-taken are counted, and connections that do not read are found by what the kernel cannot send.
+long as its connection lasts. So the bytes that a connection has sent and that were not taken as
+messages are counted, and connections that do not read are found by what the kernel cannot send.
 
 What libzmq keeps of a byte depends on how it came, and cannot be counted: up to 32 bytes where
 frames are empty, and a buffer of its own for each read. So the most that it can be is reckoned,
@@ -56,9 +56,11 @@ class Tally:
 
     __slots__ = (
         "_acknowledged",
-        "_heard",
+        "_base",
+        "_drains",
         "_heard_at_s",
         "_heard_segments",
+        "_taken_bytes",
         "held_bytes_max",
         "stalled_at_s",
         "unheard_bytes",
@@ -66,21 +68,38 @@ class Tally:
     )
 
     def __init__(self) -> None:
-        self.was_heard = False  # a message of it was taken since the last look
-        self.unheard_bytes = 0  # sent to us since a message was taken, without heartbeats
+        self.was_heard = False  # a message of it was taken, and not yet found in a look
+        self.unheard_bytes = 0  # sent to us and not taken, without heartbeats
         self.held_bytes_max = 0  # the most that libzmq can hold of them
-        self._heard = self._heard_segments = self._acknowledged = 0
+        self._taken_bytes = 0  # of its messages
+        self._base = 0  # what else it had sent when all of its messages were taken
+        self._drains = 0  # of its endpoint, when a message of it was taken last
+        self._heard_segments = self._acknowledged = 0
         self._heard_at_s: float | None = None
         self.stalled_at_s: float | None = None
 
-    def look(self, seen: TcpCounters, now_s: float) -> None:
-        """Take what the kernel says now."""
-        if self.was_heard:
-            self._heard, self._heard_segments = seen.received_bytes, seen.received_segments
-        if self.was_heard or self._heard_at_s is None:
+    def take(self, size_bytes: int, drains: int) -> None:
+        """Count a message that was taken.
+
+        Args:
+            size_bytes: as it was sent.
+            drains: how often the endpoint has had nothing left to take.
+        """
+        self.was_heard = True
+        self._taken_bytes += size_bytes
+        self._drains = drains
+
+    def look(self, seen: TcpCounters, now_s: float, drains: int) -> None:
+        """Take what the kernel has counted, and `drains` as in `take`."""
+        if self.was_heard and drains > self._drains:  # everything was taken
+            self._base = seen.received_bytes - self._taken_bytes
+            self._heard_segments = seen.received_segments
             self._heard_at_s, self.was_heard = now_s, False
+        elif self._heard_at_s is None:
+            self._heard_at_s = now_s
         heartbeat_bytes = int((now_s - self._heard_at_s) * HEARTBEAT_BYTES_PER_S)
-        self.unheard_bytes = max(seen.received_bytes - self._heard - heartbeat_bytes, 0)
+        heard_bytes = self._base + self._taken_bytes + heartbeat_bytes
+        self.unheard_bytes = max(seen.received_bytes - heard_bytes, 0)
         reads = min(
             seen.received_segments - self._heard_segments, self.unheard_bytes // READ_BYTES_MIN
         )
@@ -114,12 +133,12 @@ class Allowance:
         self._above.discard(key)
         self._stalled.discard(key)
 
-    def look(self, key: int, seen: TcpCounters, now_s: float) -> None:
-        """Take what the kernel has counted of a connection."""
+    def look(self, key: int, seen: TcpCounters, now_s: float, drains: int = 0) -> None:
+        """Take what the kernel has counted of a connection; `drains` as in `Tally.take`."""
         tally = self._tallies[key]
         self._unheard_bytes -= tally.unheard_bytes
         self.held_bytes_max -= tally.held_bytes_max
-        tally.look(seen, now_s)
+        tally.look(seen, now_s, drains)
         self._unheard_bytes += tally.unheard_bytes
         self.held_bytes_max += tally.held_bytes_max
         for is_in, keys in (

@@ -1,15 +1,12 @@
-"""Whether more connections may come into a process: how many it has, and how fast they come. Pure.
+"""Whether a connection may come into a process: how many it has, and how fast they come. Pure.
 
-Each connection costs a handshake, so what comes is taken from a bucket: so many a second, and ten
-seconds of that at once. While the bucket is in debt, addresses that have taken much of it are kept
-out, and everyone if there are none, or if the debt grows beyond a bound (docs/decisions/0068).
+Each connection costs a handshake, so what comes in is taken from a bucket: a number per second, and
+ten seconds of that at once. While the bucket is in debt, addresses that have taken much of it are
+kept out, and everyone if the debt grows beyond a bound (docs/decisions/0068, 0076).
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from ipaddress import IPv6Address, IPv6Network
 from typing import Final
 
 from msgspec import Struct
@@ -22,8 +19,8 @@ from .allowance import Bucket
 BURST_S: Final = 10  # the bucket holds so many seconds of its rate
 ADDRESS_SHARE: Final = 1 / 8  # of rate and burst; an address that has taken more is kept out first
 OTHERS_SHARE: Final = 1 / 4  # of the burst: the debt above which everyone is kept out
-ADDRESSES_MAX: Final = 1024  # that are counted; a filter has at most 4,096 instructions
-CALM_S: Final = 10.0  # open for so long, and an episode is over
+ADDRESSES_MAX: Final = 1024  # that are counted
+CALM_S: Final = 10.0  # without keeping any out, after which an episode is over
 # A handshake with keys costs a proxy 1.2 to 1.7 ms of CPU, one without 0.2 (docs/decisions/0060).
 PER_S_WITH_KEYS: Final = 100
 PER_S_WITHOUT_KEYS: Final = 1000
@@ -44,19 +41,6 @@ class ConnectionBounds(Struct, frozen=True, kw_only=True):
         )
 
 
-def source_of(address: str) -> str:
-    """What an address counts as: an IPv4 address itself, an IPv6 address its network of 64 bits.
-
-    A host with one IPv6 address usually has the whole network.
-    """
-    if ":" not in address:
-        return address
-    host = IPv6Address(address)
-    if host.ipv4_mapped is not None:
-        return str(host.ipv4_mapped)
-    return str(IPv6Network((host, 64), strict=False))
-
-
 class Closed(Struct, frozen=True):
     """Connections are kept out."""
 
@@ -73,20 +57,21 @@ class Episode(Struct, frozen=True):
 
 
 class Inflow:
-    """What has come and what is there, from one look to the next."""
+    """What has come in, and who is kept out."""
 
     def __init__(self, bounds: ConnectionBounds, now_s: float) -> None:
         """Nothing has come yet."""
         self._begin(bounds, now_s)
         self._look_at_s = now_s
+        self._refused: Closed | None = None  # the last one since the last look
         self._closed_at_s = now_s  # at the last look that kept some out
-        self.came_count = 0
+        self.came_count = self.kept_out_count = 0
         self.closed: Closed | None = None
         self.closed_s = 0.0  # since the start
         self.episode: Episode | None = None
 
     def change(self, bounds: ConnectionBounds, now_s: float) -> None:
-        """Decide by these bounds from now on; what has come until now is forgotten if they differ.
+        """Decide by these bounds from now on; forget what has come until now if they differ.
 
         The same bounds again give no second burst.
         """
@@ -99,51 +84,62 @@ class Inflow:
         self._bucket = Bucket(self._burst, bounds.per_s_max, now_s)
         self._by_address: dict[str, Bucket] = {}
 
-    def look(self, came: Sequence[str], present: int, now_s: float) -> Closed | None:
-        """Take what has happened since the last look; decide who is kept out from now on.
+    def admits(self, address: str, present: int, now_s: float) -> bool:
+        """Count a connection; return whether it may stay.
 
         Args:
-            came: the address of each connection that has come in; "": not known.
-            present: connections now.
+            address: where it comes from; "": not known.
+            present: connections without it.
         """
+        taken = self._bucket_of(address, now_s)
+        refused = self._for_everyone(present, now_s)
+        is_in_debt = self._bucket.left(now_s) < 0
+        if refused is None and is_in_debt and taken is not None and taken.left(now_s) < 0:
+            refused = Closed("connections_per_s_max", frozenset({address}))
+        if refused is not None:
+            self._refused = refused
+            self.kept_out_count += 1
+            return False
+        self.came_count += 1
+        self._bucket.take(1, now_s)
+        if taken is not None:
+            taken.take(1, now_s)
+        return True
+
+    def look(self, present: int, now_s: float) -> bool:
+        """Take what has happened since the last look; return whether everyone is kept out."""
         if self.closed is not None:
             self.closed_s += now_s - self._look_at_s
         self._look_at_s = now_s
-        self.came_count += len(came)
-        self._bucket.take(len(came), now_s)
-        for address, count in Counter(came).items():
-            self._take_of(address, count, now_s)
-        self.closed = self._decide(present, now_s)
+        everyone = self._for_everyone(present, now_s)
+        self.closed, self._refused = everyone or self._refused, None
         if self.closed is not None:
             self._closed_at_s = now_s
             self.episode = self.episode or Episode(now_s, self.closed, self.closed_s)
         elif now_s >= self._closed_at_s + CALM_S:
             self.episode = None
-        return self.closed
+        return everyone is not None
 
-    def _take_of(self, address: str, count: int, now_s: float) -> None:
+    def _for_everyone(self, present: int, now_s: float) -> Closed | None:
+        if present >= self.bounds.connections_max:
+            return Closed("connections_max")
+        if -self._bucket.left(now_s) > OTHERS_SHARE * self._burst:
+            return Closed("connections_per_s_max")
+        return None
+
+    def _bucket_of(self, address: str, now_s: float) -> Bucket | None:
+        """Return what an address may take; None: it is not counted by itself."""
         bucket = self._by_address.get(address)
-        if bucket is None:
+        if bucket is None and address:
             if len(self._by_address) >= ADDRESSES_MAX:
                 self._by_address = {
                     known: one for known, one in self._by_address.items() if one.used(now_s) > 0
                 }
-            if not address or len(self._by_address) >= ADDRESSES_MAX:
-                return
+            if len(self._by_address) >= ADDRESSES_MAX:
+                return None
             rate = max(int(self.bounds.per_s_max * ADDRESS_SHARE), 1)
             bucket = self._by_address[address] = Bucket(BURST_S * rate, rate, now_s)
-        bucket.take(count, now_s)
-
-    def _decide(self, present: int, now_s: float) -> Closed | None:
-        if present >= self.bounds.connections_max:
-            return Closed("connections_max")
-        debt = -self._bucket.left(now_s)
-        if debt <= 0:
-            return None
-        most = [one for one, bucket in self._by_address.items() if bucket.left(now_s) < 0]
-        if debt > OTHERS_SHARE * self._burst:
-            return Closed("connections_per_s_max")
-        return Closed("connections_per_s_max", frozenset(most))
+        return bucket
 
 
 def begun_text(episode: Episode, bounds: ConnectionBounds) -> str:
@@ -158,8 +154,8 @@ def begun_text(episode: Episode, bounds: ConnectionBounds) -> str:
         "at once (connections_per_s_max)"
     )
     return (
-        f"warning: connections are kept out, at first from {who}: {what}. Their systems ask again "
-        "by themselves; those that are there go on. `reliable-pubsub status` shows for how long; "
+        f"warning: connections are kept out, at first from {who}: {what}. Clients try again by "
+        "themselves; open connections continue. `reliable-pubsub status` shows for how long; "
         "what to do is in docs/operating.md"
     )
 

@@ -104,6 +104,15 @@ class Wish:
         """Whether the node above has the newest version and sends data by it."""
         return self.acknowledged == self.applied == self._version and not self._set_wanted
 
+    @property
+    def why_down(self) -> str:
+        """Return why the node above does not serve this link, as far as is known; "": it does."""
+        if self.refused:
+            return f"it refuses the link: {self.refused}"
+        if self.push_endpoint is None:
+            return "it has not answered yet"
+        return "it does not answer" if self._unanswered else ""
+
     def due_in_s(self, now_s: float) -> float:
         """Seconds until there is something to say."""
         return max(self._due_at_s - now_s, 0.0)

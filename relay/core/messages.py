@@ -94,7 +94,8 @@ class NodeReport(Reply, frozen=True, kw_only=True, tag="NODE_REPORT"):
     shared: int  # requests that waited for another one's answer
     passed: int  # requests passed on
     dropped: int  # requests dropped, because no answer came or too many waited
-    connections: ConnectionsStatus | UnsetType = UNSET  # unset: the system does not count them
+    connections: ConnectionsStatus | UnsetType = UNSET  # filled in by the server
+    why_dead: str | UnsetType = UNSET  # as in STATUS_REPORT
 
 
 AnyInterestReply = InterestAck | Loop | NodeReport

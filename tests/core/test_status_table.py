@@ -100,7 +100,7 @@ def test_connections_are_shown_beside_their_bounds() -> None:
 def test_connections_that_are_kept_out_are_shown_with_the_bound_and_since_when() -> None:
     closed = replace(CONNECTIONS, kept_out=7, closed_by="connections_per_s_max", since_s=42.0)
 
-    words = "CONNECTIONS ARE KEPT OUT, since 42 s (connections_per_s_max); 7 requests for one"
+    words = "CONNECTIONS ARE KEPT OUT, since 42 s (connections_per_s_max); 7 were kept out"
     assert words in shown_of(closed)
 
 

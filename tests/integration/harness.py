@@ -33,7 +33,6 @@ from reliable_pubsub.lab.child_process import (
 )
 from reliable_pubsub.lab.link import LinkTo
 from reliable_pubsub.lab.own_ports import OwnPorts
-from reliable_pubsub.proxy.__main__ import HEARS_RESETS
 
 from .fork_server import helper
 
@@ -116,8 +115,8 @@ class Process(ChildProcess):
 
     @property
     def complaints(self) -> str:
-        """The same without what a proxy says where only root may set packet filters."""
-        return " ".join(self.stderr.split()).replace(HEARS_RESETS, "").strip()
+        """The same in one line."""
+        return " ".join(self.stderr.split())
 
     def ready(self, within_s: float = PATIENCE_S) -> str:
         """Wait for the line that says it is ready; return it."""

@@ -192,6 +192,10 @@ class TestTheMetricsEndpoint:
             for name in re.findall(r"\b(?:reliable_pubsub|process)_\w+", expression)
         }
 
+        # Relays, and proxies with a store in PostgreSQL, have tests of their own.
+        used = {name for name in used if not name.startswith("reliable_pubsub_relay_")}
+        used -= {"reliable_pubsub_standbys"}
+
         assert len(expressions) > 20
         assert used <= shown, used - shown
 

@@ -18,7 +18,7 @@ def test_a_port_stays_ours_while_its_process_is_dead_and_is_listened_at_by_name(
         endpoint = ports.endpoint()
         port = int(endpoint.rsplit(":", 1)[1])
         for _ in range(2):
-            os.close(listen(endpoint, 1).descriptor)
+            os.close(listen(endpoint, 1))
 
             with socket.socket() as other, pytest.raises(OSError, match="already in use"):
                 other.bind(("127.0.0.1", port))

@@ -61,10 +61,34 @@ def test_a_peer_whose_messages_are_taken_may_send_forever() -> None:
     one, allowance = Tally(), Allowance()
     allowance.accepted(1, one)
     for turn in range(1, 100):
-        one.was_heard = True
+        one.take(UNHEARD_BYTES_MAX, drains=0)
         allowance.look(1, sent(turn * UNHEARD_BYTES_MAX), float(turn))
 
         assert allowance.to_be_cut(MUCH_GROWTH, float(turn)) == []
+
+
+def test_a_peer_that_sends_more_messages_than_are_taken_is_cut_at_the_same_bound() -> None:
+    one, allowance = Tally(), Allowance()
+    allowance.accepted(1, one)
+    one.take(KIB, drains=0)  # the first of many
+    allowance.look(1, sent(KIB + UNHEARD_BYTES_MAX), 0.0)
+    assert allowance.to_be_cut(NO_GROWTH, 0.0) == []
+    one.take(KIB, drains=0)
+    allowance.look(1, sent(2 * KIB + UNHEARD_BYTES_MAX + 1), 0.1)
+
+    assert allowance.to_be_cut(NO_GROWTH, 0.1) == [1]
+
+
+def test_what_is_no_message_counts_until_all_messages_were_taken() -> None:
+    """Handshakes and heartbeats are not taken, and add up."""
+    one, allowance = Tally(), Allowance()
+    allowance.accepted(1, one)
+    one.take(KIB, drains=3)
+    allowance.look(1, sent(3 * KIB), 0.0, drains=3)
+    before = one.unheard_bytes
+    allowance.look(1, sent(3 * KIB), 0.0, drains=4)
+
+    assert (before, one.unheard_bytes) == (2 * KIB, 0)
 
 
 def test_what_is_sent_to_a_peer_does_not_make_up_for_what_it_says() -> None:
