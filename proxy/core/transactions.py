@@ -80,7 +80,7 @@ def stage(state: State, request: Stage, body: bytes, now_ns: int) -> Decision:
                 count=request.count,
                 crc=request.crc,
                 first_sequence=request.first_sequence,
-                staged_ns=now_ns,
+                staged_ns=state.local_ns or 0,
                 body=body,
                 instead_of=room,
             ),
@@ -230,12 +230,9 @@ def abort(state: State, request: Abort, _body: bytes, _now_ns: int) -> Decision:
     return Decision(AbortAck(**echo(state, request), dropped=dropped), records)
 
 
-def idle_stages(state: State, now_ns: int) -> Sequence[Unstaged]:
-    """The transactions that have been idle for too long.
-
-    By the wall clock: if it jumps, a writer may have to stage again, nothing worse.
-    """
-    before_ns = now_ns - STAGED_IDLE_S_MAX * 10**9
+def idle_stages(state: State) -> Sequence[Unstaged]:
+    """The transactions that have been idle for too long, in local time."""
+    before_ns = (state.local_ns or 0) - STAGED_IDLE_S_MAX * 10**9
     return [Unstaged(*key) for key in state.staging.idle_since(before_ns)]
 
 

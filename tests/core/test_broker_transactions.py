@@ -40,7 +40,6 @@ from reliable_pubsub.proxy.core.topic_log import Retention
 from reliable_pubsub.relay.core.pattern import EVERYTHING
 from tests.fakes import (
     NONCE,
-    SECOND_NS,
     MemoryProxy,
     a_body,
     a_broker,
@@ -164,14 +163,12 @@ class TestWhatIsStaged:
     def test_ends_when_nothing_is_staged_for_its_transaction_any_more(self) -> None:
         proxy = a_broker()
         proxy.ask(a_stage(1), put_body(1))
-        proxy.now_ns += (STAGED_IDLE_S_MAX - 1) * SECOND_NS
+        proxy.now_s = STAGED_IDLE_S_MAX - 1.0
         proxy.ask(a_stage(1, task=1), put_body(1))
-        proxy.now_ns += 2 * SECOND_NS
-        proxy.tick(now_s=1.0)
+        proxy.tick(now_s=STAGED_IDLE_S_MAX + 1.0)
         assert proxy.state.staging.batches == 2
 
-        proxy.now_ns += STAGED_IDLE_S_MAX * SECOND_NS
-        proxy.tick(now_s=2.0)
+        proxy.tick(now_s=2.0 * STAGED_IDLE_S_MAX + 1.0)
 
         assert held(proxy) == proxy.state.staging.batches == 0
 
@@ -276,6 +273,7 @@ class TestACommit:
     def test_on_a_full_disk_is_refused_while_staging_continues(self) -> None:
         proxy = a_broker()
         proxy.engine.failed(as_stored(proxy.durable), "the disk is full", now_s=0.0)
+        proxy.is_full = True
 
         stage, commit = proxy.ask(a_stage(1), put_body(1)), proxy.ask(a_commit(1))
 
