@@ -21,7 +21,7 @@ class JournalFile:
     """A file of lines. Implements `recorder.JournalSink`."""
 
     def __init__(self, path: Path, process: str) -> None:
-        """Open it, or make it (mode 0644).
+        """Open it, or make it (mode 0600).
 
         Args:
             process: whose lines these are: a client id, or the name of a proxy.
@@ -39,7 +39,7 @@ class JournalFile:
             )
         ):
             # A raw file: each write is one system call.
-            self._file = open(path, "ab+", buffering=0, opener=partial(os.open, mode=0o644))  # noqa: SIM115
+            self._file = open(path, "ab+", buffering=0, opener=partial(os.open, mode=0o600))  # noqa: SIM115
             size = os.fstat(self._file.fileno()).st_size
             self._torn = size > 0 and os.pread(self._file.fileno(), 1, size - 1) != b"\n"
 

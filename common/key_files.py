@@ -1,4 +1,4 @@
-"""Key files: written once with the rights they need, read without following links."""
+"""Key files: written once with the rights they need, read without following strangers' links."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from .core.keys import ClientKeys, KeyPair, SecureEndpoint, ServerKeys
 from .core.names import client_id
 from .core.rights import KnownKey, clients_of, rights_of, with_rights
 from .core.settings import Settings
+from .owner import denied_to, owner_of
 from .system import system_errors
 
 FILE_BYTES_MAX: Final = 64 * 1024
@@ -79,29 +80,38 @@ def _read(path: Path, *, is_secret: bool = False) -> str:
     """Read a key file.
 
     Raises:
-        ConfigurationError: it is a link or no file, cannot be read, or others may read a secret.
+        ConfigurationError: it is another user's link or no file, cannot be read, or others may read
+            a secret.
     """
 
     def unreadable(error: OSError) -> ConfigurationError:
-        is_link = os.path.islink(path)
-        why = "is a link, and links are not followed" if is_link else error.strerror
-        return ConfigurationError(f"the key file {path} cannot be read: {why}")
+        return ConfigurationError(
+            f"the key file {path} cannot be read: {error.strerror}{denied_to(path, error)}"
+        )
 
     try:
         with system_errors(unreadable):
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+            if os.lstat(path).st_uid not in (0, os.geteuid()) and os.path.islink(path):
+                raise ConfigurationError(
+                    f"the key file {path} cannot be read: it is a link of {owner_of(path)}, and "
+                    "only links of root or of the process's own user are followed"
+                )
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except ValueError as error:  # a NUL, or no UTF-8 form
         raise ConfigurationError(
             f"the key file {str(path)!r:.120} cannot be read: no file can have this name"
         ) from error
     try:
-        mode = os.fstat(descriptor).st_mode
+        facts = os.fstat(descriptor)
+        mode = facts.st_mode
         if not stat.S_ISREG(mode):  # `open` does not take a folder
             raise ConfigurationError(f"{path} is no file: expected a key file")
-        if is_secret and mode & 0o077:
+        # As libpq: root may let a group read it, such as that of a Kubernetes Secret.
+        if is_secret and mode & (0o037 if facts.st_uid == 0 else 0o077):
             raise ConfigurationError(
                 f"others may read the secret key {path} (mode {stat.S_IMODE(mode):04o}): run "
-                f"`chmod 600 {path}`; if another user may have read it, make a new one"
+                f"`chmod 600 {path}`; if another user may have read it, make a new one. Only "
+                "a file of root may be readable by its group (0640 or 0440)"
             )
         with open(descriptor, "rb", closefd=False) as file:
             return file.read(FILE_BYTES_MAX).decode("ascii", errors="replace")
@@ -143,6 +153,22 @@ def read_public(text: str) -> str:
     return parse_certificate(_read(Path(text)), text)[0]
 
 
+def public_files(folder: Path) -> list[Path]:
+    """The files of public keys in a folder.
+
+    Raises:
+        ConfigurationError: it cannot be listed; `Path.glob` would find nothing.
+    """
+    try:
+        names = os.listdir(folder)
+    except OSError as error:
+        raise ConfigurationError(
+            f"the folder of keys {folder} cannot be listed: {error.strerror}"
+            f"{denied_to(folder, error)}"
+        ) from error
+    return [folder / name for name in sorted(names) if name.endswith(PUBLIC_SUFFIX)]
+
+
 def read_clients(path: Path) -> dict[str, KnownKey]:
     """Who may connect, and what each may do.
 
@@ -160,7 +186,7 @@ def read_clients(path: Path) -> dict[str, KnownKey]:
     if not path.is_dir():
         return clients_of(load_yaml(path).data, str(path))
     names: dict[str, str] = {}
-    for file in sorted(path.glob(f"*{PUBLIC_SUFFIX}")):
+    for file in public_files(path):
         key = read_public(str(file))
         if key in names:
             raise ConfigurationError(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .core.errors import ConfigurationError, InUseError
+from .owner import denied_to
 from .system import system_errors
 
 _held: weakref.WeakSet[FileLock] = weakref.WeakSet()
@@ -43,7 +44,9 @@ class FileLock:
         self.make_way = make_way
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         with system_errors(
-            lambda error: ConfigurationError(f"{what}: cannot open {path}: {error.strerror}")
+            lambda error: ConfigurationError(
+                f"{what}: cannot open {path}: {error.strerror}{denied_to(path, error)}"
+            )
         ):
             self.file = os.fdopen(os.open(path, flags, 0o600), "rb+", buffering=0)
         _held.add(self)  # before it has the lock: this may be broken off at any line

@@ -8,12 +8,11 @@ a commit in between does not restart the copy.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from glob import escape
 from pathlib import Path
 from typing import Final
@@ -32,11 +31,14 @@ from reliable_pubsub.common.command_line import (
 from reliable_pubsub.common.core.errors import ConfigurationError, InUseError, StorageFailedError
 from reliable_pubsub.common.damage import damaged_error
 from reliable_pubsub.common.lock import make_directory
+from reliable_pubsub.common.owner import give
 from reliable_pubsub.common.signals import stop_on_signals
 from reliable_pubsub.common.system import sync_directory
 from reliable_pubsub.common.terminal import say
 
 from .check import check_store
+from .contents import untouched_store
+from .reserve import RESERVE_NAME
 from .shutdown_marker import read_shutdown_marker
 from .store import MARK_NAME, Store
 from .stored_state import FILE_NAME, open_reader, read_state, reading
@@ -99,6 +101,8 @@ def back_up(
         with _source(source) as connection:
             _copy(connection, partial / FILE_NAME, copied)
         found = _checked(partial, source, checked)
+        facts = target.stat() if target.exists() else source.stat()
+        give([partial, *partial.iterdir()], facts)
         partial.rename(target)
         sync_directory(target.parent)
     except OSError as error:
@@ -124,17 +128,15 @@ def _remove_what_was_killed(target: Path) -> None:
 @contextmanager
 def _source(directory: Path) -> Iterator[sqlite3.Connection]:
     """A snapshot of the store, whether its proxy runs or not."""
-    last = read_shutdown_marker(directory / MARK_NAME)
-    try:
-        store = Store(directory, last.durability if last else "sync")
-    except InUseError:
-        with closing(open_reader(directory / FILE_NAME)) as connection, reading():
+    with ExitStack() as stack:
+        try:
+            connection = stack.enter_context(untouched_store(directory)).connection
+        except InUseError:
+            connection = stack.enter_context(closing(open_reader(directory / FILE_NAME)))
+            stack.enter_context(reading())
             connection.execute("BEGIN")
             connection.execute("SELECT count(*) FROM meta").fetchone()  # the moment
-            yield connection
-    else:
-        with closing(store):
-            yield store.connection
+        yield connection
 
 
 def _copy(connection: sqlite3.Connection, file: Path, copied: Callable[[int, int], None]) -> None:
@@ -157,8 +159,8 @@ def _checked(partial: Path, source: Path, checked: Callable[[int], None]) -> Bac
         found = check_store(store.connection, progress=checked)
         with reading():
             state = read_state(store.connection, found.segments)
-    with contextlib.suppress(FileNotFoundError):
-        (partial / "lock").unlink()
+    for name in ("lock", RESERVE_NAME):
+        (partial / name).unlink(missing_ok=True)
     sync_directory(partial)
     return BackedUp(
         state.store_id,

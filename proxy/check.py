@@ -133,7 +133,7 @@ def _summed_topic(
     for *facts, fits in connection.execute(SEGMENT_SUMS, (places[0], *places)):
         base, last, size_bytes, batches, newest_ns = map(int, facts)
         bytes_by = by_segment.get(base, {})
-        segment = StoredSegment(base, last, size_bytes, batches, newest_ns, bytes_by)
+        segment = StoredSegment(base, last, size_bytes, batches, newest_ns, newest_ns, bytes_by)
         in_order = in_order and fits and segment.base == end
         messages += segment.end - segment.base
         end = segment.end

@@ -41,6 +41,7 @@ class Committed(Struct, frozen=True, gc=False):
     """Everything up to `lsn` is durable."""
 
     lsn: int
+    is_full: bool = False  # and no message can be stored
 
 
 class CommitFailed(Struct, frozen=True):
@@ -205,15 +206,15 @@ class Committer:
     def _carry_out(self, items: Sequence[Work | _Restart | _Watch | _Stop]) -> None:
         """One transaction for all; after a failure nothing, until a restart."""
         records: list[Record] = []
-        lsn = 0
+        lsn: int | None = None
         for item in items:
             if isinstance(item, _Restart):
                 self._failed = False
-                records = []
+                records, lsn = [], None
             elif isinstance(item, Work) and not self._failed:
                 records.extend(item.records)
                 lsn = item.lsn
-        if not records:
+        if lsn is None:
             return
         begin_s = time.perf_counter()
         try:
@@ -227,4 +228,4 @@ class Committer:
         self.commits_s += self.last_commit_s
         self.commits += 1
         self.records += len(records)
-        self.outcomes.append(Committed(lsn))
+        self.outcomes.append(Committed(lsn, self._store.is_full))

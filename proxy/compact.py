@@ -43,7 +43,7 @@ def compact(
     Raises:
         ConfigurationError, InUseError: there is no store, or its proxy runs.
         DamagedError: the store is damaged; it is as it was.
-        StorageFailedError: no space for a second file, or a failing disk; it is as it was.
+        StorageFailedError: a failing disk; it is as it was.
     """
     with stopped_store(directory) as store:
         for left in directory.glob(f"{_PREFIX}*"):  # by one that was killed; the lock is ours
@@ -52,15 +52,19 @@ def compact(
         partial = directory / f"{_PREFIX}{os.getpid()}"
         make_directory(partial, what="second file")
         try:
-            _write(store, partial / FILE_NAME)
-            with stopped_store(partial) as second:
-                after = read_contents(second, checked)
-            if (after.state, after.messages) != (before.state, before.messages):
-                raise DamagedError(
-                    f"{directory}: the second file does not hold what the store holds, and was "
-                    "removed; the store is as it was. Run `reliable-pubsub check` on it"
-                )
-            store.replace_file(partial / FILE_NAME)
+            if _write(store, partial / FILE_NAME):
+                with stopped_store(partial) as second:
+                    after = read_contents(second, checked)
+                if (after.state, after.messages) != (before.state, before.messages):
+                    raise DamagedError(
+                        f"{directory}: the second file does not hold what the store holds, and was "
+                        "removed; the store is as it was. Run `reliable-pubsub check` on it"
+                    )
+                store.replace_file(partial / FILE_NAME)
+            else:
+                shutil.rmtree(partial)
+                store.shrink()
+                after = read_contents(store, checked)
         except OSError as error:
             raise StorageFailedError(
                 f"{error.filename or partial}: {error.strerror}; the store is as it was"
@@ -70,12 +74,16 @@ def compact(
     return before, Contents(after.state, after.messages, (directory / FILE_NAME).stat().st_size)
 
 
-def _write(store: Store, file: Path) -> None:
+def _write(store: Store, file: Path) -> bool:
+    """Write the second file; return whether there was space for it."""
     os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
     try:
         store.connection.execute("VACUUM INTO ?", (str(file),))
     except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:
+            return False
         raise damaged_error(error, f"{file} could not be written: {error}") from error
+    return True
 
 
 @click.command(epilog=EXIT_CODES, context_settings=CONTEXT_SETTINGS)
@@ -83,9 +91,9 @@ def _write(store: Store, file: Path) -> None:
 def main(directory: Path) -> None:
     """Write the store in DIR again without its free space; its proxy must not run.
 
-    It is checked before and after, and needs as much free disk as it will then use. Killed at any
-    moment, it leaves the store as it was or as it shall be. A running proxy gives space back by
-    itself; this gives back the rest, after much was removed.
+    It is checked before and after. Without space for a second file, it removes free pages from the
+    first one only. Killed at any moment, it leaves the store as it was or as it shall be. A running
+    proxy gives space back by itself; this gives back the rest, after much was removed.
 
     \b
       reliable-pubsub compact proxy-data

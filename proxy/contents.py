@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import shutil
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from msgspec import Struct
@@ -15,14 +20,17 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 
-from reliable_pubsub.common.core.errors import ConfigurationError
+from reliable_pubsub.common.core.errors import ConfigurationError, InUseError
+from reliable_pubsub.common.owner import denied_to
 from reliable_pubsub.common.terminal import cell, say
 
 from .check import check_store
+from .core.schema import SCHEMA_VERSION
 from .core.stored import StoredState, StoredTopic
+from .core.write_ahead_log import HEADER_BYTES, parse_header
 from .shutdown_marker import read_shutdown_marker
-from .store import MARK_NAME, Store
-from .stored_state import FILE_NAME, read_state, reading
+from .store import MARK_NAME, Store, check_schema, readable_wal
+from .stored_state import FILE_NAME, open_reader, read_state, reading
 
 SHOWN_TOPICS_MAX: Final = 20
 
@@ -63,7 +71,86 @@ def stopped_store(directory: Path) -> Iterator[Store]:
         yield store
 
 
-def read_contents(store: Store, checked: Callable[[int], None] = lambda _: None) -> Contents:
+class ReadStore(Struct, frozen=True):
+    """A store that is only read."""
+
+    connection: sqlite3.Connection
+    path: Path
+
+
+@contextmanager
+def untouched_store(directory: Path) -> Iterator[ReadStore]:
+    """The store of a proxy that does not run, of which nothing is changed.
+
+    Only where its proxy was killed and its write-ahead log holds commits, or an older version made
+    it, is it opened as by a proxy: in a copy, if the directory cannot be written.
+
+    Raises:
+        ConfigurationError: there is none, or it may not be read.
+        InUseError: its proxy runs.
+        DamagedError: it cannot be read.
+    """
+    require_store(directory)
+    path = directory / FILE_NAME
+    with ExitStack() as stack:
+        stack.enter_context(_not_running(directory))
+        readable_wal(path)
+        connection = stack.enter_context(closing(open_reader(path, is_immutable=True)))
+        with reading():
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version == SCHEMA_VERSION and not _has_commits(Path(f"{path}-wal")):
+            check_schema(connection, path)
+            yield ReadStore(connection, path)
+            return
+        stack.close()
+        if not os.access(directory, os.W_OK):
+            copy = Path(stack.enter_context(TemporaryDirectory()))
+            for file in (*directory.glob(f"{FILE_NAME}*"), directory / MARK_NAME):
+                if file.exists():
+                    shutil.copyfile(file, copy / file.name)
+            directory = copy
+        with stopped_store(directory) as store:
+            yield ReadStore(store.connection, path)
+
+
+@contextmanager
+def _not_running(directory: Path) -> Iterator[None]:
+    """Keep a proxy from starting meanwhile, if one has been there; a backup has no lock.
+
+    Raises:
+        ConfigurationError: it may not be read.
+        InUseError: one runs.
+    """
+    lock = directory / "lock"
+    try:
+        descriptor = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield
+        return
+    except OSError as error:
+        raise ConfigurationError(
+            f"{lock} cannot be read: {error.strerror}{denied_to(lock, error)}"
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise InUseError(path=str(directory), what="data directory") from None
+    finally:
+        os.close(descriptor)
+
+
+def _has_commits(wal: Path) -> bool:
+    try:
+        with wal.open("rb") as file:
+            return parse_header(file.read(HEADER_BYTES)) is not None
+    except FileNotFoundError:
+        return False
+
+
+def read_contents(
+    store: Store | ReadStore, checked: Callable[[int], None] = lambda _: None
+) -> Contents:
     """Check everything as a start of the proxy does, and read the state.
 
     Args:

@@ -121,6 +121,12 @@ def _waiting(figures: Figures) -> Iterator[Metric]:
     yield gauge(
         "storage_full", "1 while puts are refused because the disk is full.", figures.storage_full
     )
+    yield counter("clock_steps", "How often the system's clock was set.", figures.clock_steps)
+    yield gauge(
+        "timestamps_ahead_seconds",
+        "By how much the newest timestamp is ahead of the system's clock.",
+        figures.timestamps_ahead_s,
+    )
     yield gauge(
         "store_log_held_bytes",
         "Log of the store that another program keeps from being emptied.",

@@ -57,11 +57,11 @@ class Observation:
         self._state: State | None = None  # that the survey is of
         self._spent_s = 0.0
 
-    def turn(self, engine: Engine, now_s: float, now_ns: int) -> None:
+    def turn(self, engine: Engine, now_s: float) -> None:
         """Do one more piece, of bounded cost, of what a scrape has asked for."""
         begun_s, state = time.perf_counter(), engine.state
         if self._survey is None or self._state is not state:  # after a full disk it is another one
-            self._survey = surveyed(state, now_ns=now_ns, uses=engine.uses())
+            self._survey = surveyed(state, uses=engine.uses())
             self._state = state
             self._spent_s = 0.0
         try:

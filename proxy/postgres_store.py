@@ -53,6 +53,7 @@ class PostgresStore:
     """The writing side; opened by the one process that serves. Used by one thread at a time."""
 
     wal_held_bytes = 0  # see `Store`
+    is_full = False
 
     def __init__(
         self,
@@ -181,6 +182,7 @@ class PostgresStore:
             with as_not_serving("a transaction could not be rolled back"):
                 opened.execute(b"ROLLBACK")
             self._is_unsure = False
+            self.is_full = True
             raise StorageFullError(f"{self.path}: {error}", why=_FULL) from error
         except (psycopg.errors.InsufficientPrivilege, psycopg.errors.UndefinedTable) as error:
             raise StorageFailedError(
@@ -206,6 +208,7 @@ class PostgresStore:
         self.term_keeper.keeps_promise(beat.fetchone())
         self._is_unsure = False
         self.term_keeper.renewed(sent_at_s)
+        self.is_full = False
 
     def close(self) -> None:
         """Give the term back, if it is still ours; a standby then takes over at once.

@@ -16,7 +16,7 @@ from reliable_pubsub.common.signals import stop_on_signals
 from reliable_pubsub.common.terminal import say
 
 from .backup import back_up
-from .contents import progress_of, read_contents, require_store, show_contents, stopped_store
+from .contents import progress_of, read_contents, require_store, show_contents, untouched_store
 
 CONSEQUENCES = """\
 Clients keep their own state, and will see:
@@ -47,7 +47,7 @@ def main(backup: Path, directory: Path) -> None:
         require_store(backup)
         with progress_of("restoring") as checked:
             back_up(backup, directory, checked=checked)
-        with stopped_store(directory) as store:
+        with untouched_store(directory) as store:
             contents = read_contents(store)
         say(f"restored: {directory}")
         show_contents(contents)

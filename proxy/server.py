@@ -29,7 +29,7 @@ from .core.outputs import Answer, Deed, Visible, Work
 from .core.pushes import Down
 from .core.qos0_interest import Want
 from .core.state import BrokerSettings, Setup
-from .core.storage import StorageFullError
+from .core.storage import DISK_FULL, StorageFullError
 from .front_door import Endpoints
 from .log_reader import StoreReader
 from .observation import Observation
@@ -39,7 +39,6 @@ from .stored_state import read_state, reading
 from .wal_check import WalDamage
 
 TICK_S: Final = 0.1
-SPACE_S: Final = 10.0  # without a failed write, after which a full disk counts as having space
 HANGS_S: Final = 1.0  # for a commit under way to end after an error
 
 
@@ -73,7 +72,8 @@ class Server:
         self._settings = settings
         self._warn = warn
         self._wal_is_held = False
-        self._full_at_s: float | None = None  # when a write last found the disk full
+        self._clock_steps = -1  # that were reported; -1: nor what was there at the start
+        self._is_full = False  # was reported
         self._recorder = recorder or Recorder()
         self._boot = secrets.token_hex(8)
         self._attention = Attention()
@@ -106,6 +106,8 @@ class Server:
                 scrapes=scrapes or Scrapes(),
             )
             self.engine = self._new_engine()
+            self.engine.committed(0, is_full=self._store.is_full)
+            self._look_at_disk(self._store.is_full)
         except BaseException:
             self._store.close()
             self._wake_up.close()
@@ -220,7 +222,7 @@ class Server:
                 engine.end_turn(now_s=now_s, now_ns=now_ns)
                 self._carry_out()
             if self.observation.asked:
-                self.observation.turn(engine, now_s, now_ns)
+                self.observation.turn(engine, now_s)
             if now_s >= self._tick_at_s:
                 self._tick(now_s, now_ns)
             if self._committer.submitted and not self._committer.commit():
@@ -312,7 +314,8 @@ class Server:
             else:
                 if self._recorder.active:  # before the replies that depend on it
                     self._journal.durable(outcome.lsn)
-                self.engine.committed(outcome.lsn)
+                self.engine.committed(outcome.lsn, is_full=outcome.is_full)
+                self._look_at_disk(outcome.is_full)
         if self.engine.outputs:
             self._carry_out()
         if self._stopped:  # there may be room again
@@ -328,12 +331,7 @@ class Server:
             if self._settings.durability == "snapshot"
             else self.engine.state.durable_segments()
         )
-        if self._full_at_s is None:
-            self._warn(
-                f"warning: {error.why} ({error}): puts are refused (STORAGE_FULL) until it takes "
-                "them, and gets continue. What was acknowledged is stored"
-            )
-        self._full_at_s = time.monotonic()
+        self._look_at_disk(True, error.why, str(error))
         self._reader.clear()
         with reading():
             stored = read_state(self._state_connection, segments)
@@ -345,7 +343,6 @@ class Server:
         """Do what is due by time."""
         self._tick_at_s = now_s + TICK_S / 2
         self._look_at_wal()
-        self._look_at_disk(now_s)
         authentication, push = self.endpoints.authentication, self.endpoints.push
         self.endpoints.entrance.look(now_s)
         if changed := authentication.look(now_s):
@@ -354,11 +351,30 @@ class Server:
         authentication.end_excess(now_s)
         push.expire(self._attention.at(now_s))
         self.engine.tick(now_s=now_s, now_ns=now_ns)
+        self._look_at_clock()
         self._carry_out()
         if self._stopped:  # answers that waited may have been replaced by BUSY
             self.endpoints.poll.look_at |= self._stopped
             self._stopped.clear()
         self.observation.beat(now_s, self.engine.state)
+
+    def _look_at_clock(self) -> None:
+        """Warn when the wall clock was set, or what is stored has timestamps ahead of it."""
+        local = self.engine.local
+        if self._clock_steps < 0 and local.ahead_s >= 1:
+            self._warn(
+                f"warning: stored messages have timestamps up to {local.ahead_s:,.0f} s ahead of "
+                "this system's clock, which is wrong now or was wrong then. The timestamps of "
+                "their topics stay ahead until it has caught up (docs/guarantees.md)"
+            )
+        elif local.steps > max(self._clock_steps, 0):
+            where = "back" if local.step_s < 0 else "forward"
+            self._warn(
+                f"warning: this system's clock was set {where} by {abs(local.step_s):,.0f} s, or "
+                "the machine was suspended. Order, leases and history_s do not depend on the "
+                "clock. Timestamps follow it, but never go back within a topic (docs/guarantees.md)"
+            )
+        self._clock_steps = local.steps
 
     def _look_at_wal(self) -> None:
         """Warn when another program starts to prevent the store's WAL from being emptied."""
@@ -372,12 +388,18 @@ class Server:
             )
         self._wal_is_held = is_held
 
-    def _look_at_disk(self, now_s: float) -> None:
-        """Report that the disk can be written again, when no write has failed for SPACE_S."""
-        writes = self.engine.state.durable_lsn > 0  # the state was made when the last one failed
-        if self._full_at_s is not None and writes and now_s >= self._full_at_s + SPACE_S:
-            self._full_at_s = None
+    def _look_at_disk(self, is_full: bool, why: str = "", error: str = "") -> None:
+        """Report that the disk has become full, or has space again."""
+        if is_full and not self._is_full:
+            self._warn(
+                f"warning: {why or DISK_FULL} ({error or self._store.path}): puts are refused "
+                "(STORAGE_FULL) until there is space. What was acknowledged is stored. Gets, "
+                "acknowledgements and retention continue, and so do `admin truncate` and "
+                "`admin delete-topic`"
+            )
+        elif self._is_full and not is_full:
             self._warn("the store can be written again: puts continue")
+        self._is_full = is_full
 
     def _close(self) -> None:
         """Close everything; clients retry requests that were not answered."""

@@ -172,6 +172,20 @@ def _table(
     return table
 
 
+def _add_states(report: StatusReport, text: Text) -> None:
+    if isinstance(report.timestamps_ahead_s, float) and report.timestamps_ahead_s >= 1:
+        text.append(
+            f"\nTIMESTAMPS ARE {report.timestamps_ahead_s:,.0f} s AHEAD of the proxy's clock, "
+            "which was set back or had been wrong",
+            "bold red",
+        )
+    if isinstance(report.paused, str):
+        why = f" ({visible(report.paused)})" if report.paused else ""
+        text.append(
+            f"\nPUTS ARE PAUSED{why}: an operator ends that with `admin resume`", "bold red"
+        )
+
+
 def _head(report: StatusReport) -> Text:
     text = cell(
         f"proxy {report.store_path}\ndurability {report.durability}, boot {report.boot}\n"
@@ -195,11 +209,7 @@ def _head(report: StatusReport) -> Text:
                 "emptied; end that program",
                 "bold red",
             )
-    if isinstance(report.paused, str):
-        why = f" ({visible(report.paused)})" if report.paused else ""
-        text.append(
-            f"\nPUTS ARE PAUSED{why}: an operator ends that with `admin resume`", "bold red"
-        )
+    _add_states(report, text)
     if isinstance(report.push, PushStatus):
         push = report.push
         text.append(

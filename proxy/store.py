@@ -11,25 +11,29 @@ import errno
 import os
 import secrets
 import sqlite3
+import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.errors import DamagedError, StorageFailedError
-from reliable_pubsub.common.core.limits import GIB
+from reliable_pubsub.common.core.limits import GIB, MIB
 from reliable_pubsub.common.core.message_base import Durability, Promise
 from reliable_pubsub.common.damage import RESTORE_A_COPY, damaged_error
 from reliable_pubsub.common.lock import FileLock, make_directory
+from reliable_pubsub.common.owner import denied_to, give
 from reliable_pubsub.common.system import FULL_SYNC_PRAGMAS, sync_directory, sync_file
 
-from .core.records import Record, Trimmed
+from .core.records import Record, Trimmed, appended
 from .core.rows import row_crc, statements
 from .core.schema import SCHEMA_VERSION, TABLES
 from .core.storage import StorageFullError
 from .core.write_ahead_log import FRAME_HEADER_BYTES
+from .reserve import RESERVE_NAME, Reserve
 from .shutdown_marker import (
     ShutdownMarker,
     machine_boot,
@@ -47,6 +51,10 @@ VACUUM_PAGES: Final = 8192  # 32 MiB returned in one commit: more than one remov
 WAL_BYTES: Final = CHECKPOINT_PAGES * (4096 + 24)  # pages with their frame headers
 LONG_WAL_BYTES: Final = 8 * WAL_BYTES  # a checkpoint could not reset it
 WAL_BYTES_MAX: Final = GIB  # above this, puts are refused until other readers have ended
+LOW_BYTES: Final = 64 * MIB  # of free disk; below it checkpoints are more frequent
+LOW_PAGES: Final = 256  # 1 MiB of WAL, whose growth of the file fits in the reserve
+ROOM_PAGES: Final = 256  # returned in one step on a full disk, which needs twice as many in the WAL
+ROOM_STEPS_MAX: Final = 16  # between two looks at other work
 BUSY_MS: Final = 5000  # how long to wait for another program's write
 _HELD: Final = (
     "another program reads the store of the proxy without end (a sqlite3 shell, a backup), so "
@@ -55,6 +63,38 @@ _HELD: Final = (
 _LOCKED: Final = "another program writes to the store of the proxy; end it, and the proxy continues"
 _ZEROS: Final = bytes(64 * 1024)
 _FULL: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE})
+
+
+def readable_wal(path: Path, *, accept_loss: bool = False) -> WalDamage | None:
+    """Check the WAL of a store before SQLite opens it, which would ignore damage silently.
+
+    Returns:
+        What cannot be read, and may be given up.
+
+    Raises:
+        DamagedError: commits cannot be read, and `accept_loss` is off.
+    """
+    damage = check_wal(path, read_shutdown_marker(path.with_name(MARK_NAME)))
+    if damage is None or accept_loss or damage.expected:
+        return damage
+    raise DamagedError(
+        f"{damage}. Nothing was changed. Either {RESTORE_A_COPY}, or start once with "
+        "--accept-loss to give these commits up"
+    )
+
+
+def check_schema(connection: sqlite3.Connection, path: Path) -> None:
+    """Check that a store has the tables of this version.
+
+    Raises:
+        DamagedError: it has others.
+    """
+    if not has_own_schema(connection):
+        raise DamagedError(
+            f"{path}: its tables are not those of this version. If an unreleased version "
+            "made it, open it with that one; if another program has changed it, "
+            f"{RESTORE_A_COPY}"
+        )
 
 
 class Store:
@@ -90,9 +130,11 @@ class Store:
         self._wal_bytes_max = wal_bytes_max
         self.standbys: int | None = None  # a data directory has none
         self.wal_held_bytes = 0  # of the WAL, while another program prevents its reset
+        self._reserve = Reserve(directory)
+        self._has_no_room = False  # for messages: the reserve is not there
         self._opened: sqlite3.Connection | None = None
         try:
-            damage = self._check_wal(accept_loss)
+            damage = readable_wal(self.path, accept_loss=accept_loss)
             self._open(directory)
             if damage is not None:
                 self._reset_wal()
@@ -104,9 +146,11 @@ class Store:
             ) from error
         except OSError as error:
             self.close()
+            file = Path(error.filename or self.path)
+            denied = denied_to(file, error)
             raise StorageFailedError(
-                f"{error.filename or self.path}: {error.strerror}; nothing is lost: look at the "
-                "disk, then start again"
+                f"{file}: {error.strerror}{denied}; nothing is lost"
+                + ("" if denied else ": look at the disk, then start again")
             ) from error
         except BaseException:
             self.close()
@@ -121,20 +165,6 @@ class Store:
     def open_reader(self) -> sqlite3.Connection:
         """A second, read-only connection."""
         return open_reader(self.path)
-
-    def _check_wal(self, accept_loss: bool) -> WalDamage | None:
-        """Check the WAL before SQLite opens it, which would ignore damage silently.
-
-        Raises:
-            DamagedError: commits cannot be read, and `accept_loss` is off.
-        """
-        damage = check_wal(self.path, read_shutdown_marker(self._mark))
-        if damage is None or accept_loss or damage.expected:
-            return damage
-        raise DamagedError(
-            f"{damage}. Nothing was changed. Either {RESTORE_A_COPY}, or start once with "
-            "--accept-loss to give these commits up"
-        )
 
     def _reset_wal(self) -> None:
         """Reset the WAL, so that frames after the damage are not found again."""
@@ -160,9 +190,11 @@ class Store:
         for pragma in (
             "journal_mode = WAL",
             f"synchronous = {synchronous}",
+            f"journal_size_limit = {WAL_BYTES}",
             "wal_autocheckpoint = 0",  # SQLite hides errors of its own checkpoints
             "foreign_keys = OFF",
             "trusted_schema = OFF",
+            "secure_delete = FAST",  # zeros in all removed pages would need as much WAL as they had
             *FULL_SYNC_PRAGMAS,
         ):
             self.connection.execute(f"PRAGMA {pragma}")
@@ -173,14 +205,12 @@ class Store:
             self._initialise()
         else:
             upgrade(self.connection, self.path, version)
-        if version == SCHEMA_VERSION and not has_own_schema(self.connection):
-            raise DamagedError(
-                f"{self.path}: its tables are not those of this version. If an unreleased version "
-                "made it, open it with that one; if another program has changed it, "
-                f"{RESTORE_A_COPY}"
-            )
+        if version == SCHEMA_VERSION:
+            check_schema(self.connection, self.path)
         _reserve_wal(Path(f"{self.path}-wal"))
+        self._has_no_room = not self._reserve.make()
         write_shutdown_marker(self._mark, self._marker)
+        self._keep_owner()
         sync_directory(directory)
         self._topics: dict[int, tuple[str, str]] = {
             topic_id: (topic, log)
@@ -210,46 +240,120 @@ class Store:
             StorageFullError: no space; the transaction left no trace.
             StorageFailedError: a write or sync failed; the file must not be written again.
         """
+        if not records:
+            self._make_room()
+            return
         if self.wal_held_bytes >= self._wal_bytes_max:
             self._tidy(self._checkpoint)
         if self.wal_held_bytes >= self._wal_bytes_max:
             raise StorageFullError(f"{self.path}-wal: {_HELD}", why=_HELD)
-        connection = self._opened
-        assert connection is not None
+        if self._has_no_room and _stores_messages(records):
+            raise StorageFullError(f"{self.path}: no space is left")
+        try:
+            self._write(records)
+        except sqlite3.Error as error:
+            full = self._rolled_back(error)
+            self._has_no_room = True
+            if not self._reserve.release() or _stores_messages(records):
+                raise full from error
+        else:
+            return
+        try:  # in the space of the reserve
+            self._write(records)
+        except sqlite3.Error as error:
+            raise self._rolled_back(error) from error
+
+    def _write(self, records: Sequence[Record]) -> None:
+        """Commit, and tidy when it is time."""
         bodies_bytes, trims = 0, False
         for record in records:
             bodies_bytes += len(getattr(record, "body", b""))
             trims = trims or isinstance(record, Trimmed)
+        connection = self._opened
+        assert connection is not None
+        execute = connection.execute  # a cursor that is kept would keep the WAL open
+        execute("BEGIN IMMEDIATE")
+        for statement, values in statements(records, self._topics):
+            execute(statement, values)
+        execute("COMMIT")
+        self._wal_pages += 4 + len(records) // 8 + bodies_bytes // 4000  # an estimate
+        if trims:
+            self._tidy(self._give_space_back)
+        if self._wal_pages >= CHECKPOINT_PAGES or (
+            self._wal_pages >= LOW_PAGES and self._reserve.free_bytes() < LOW_BYTES
+        ):
+            self._tidy(self._checkpoint)
+
+    def _rolled_back(self, error: sqlite3.Error) -> StorageFullError:
+        """Undo a commit that failed; return the error if there was no space.
+
+        Raises:
+            StorageFullError: another program writes to the store.
+            StorageFailedError: a write or sync failed; the file must not be written again.
+        """
+        connection = self.connection
+        code = getattr(error, "sqlite_errorcode", 0)
+        locked = code & 0xFF == sqlite3.SQLITE_BUSY and not connection.in_transaction
         try:
-            execute = connection.execute  # a cursor that is kept would keep the WAL open
-            execute("BEGIN IMMEDIATE")
-            for statement, values in statements(records, self._topics):
-                execute(statement, values)
-            execute("COMMIT")
-            self._wal_pages += 4 + len(records) // 8 + bodies_bytes // 4000  # an estimate
-            if trims:
-                self._tidy(self._give_space_back)
-            if self._wal_pages >= CHECKPOINT_PAGES:
-                self._tidy(self._checkpoint)
-        except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", 0)
-            full = code in _FULL
-            locked = code & 0xFF == sqlite3.SQLITE_BUSY and not connection.in_transaction
-            try:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-            except sqlite3.Error as second:
-                raise StorageFailedError(
-                    f"{self.path}: {error}, and it could not be rolled back: {second}"
-                ) from error
-            if full:
-                raise StorageFullError(f"{self.path}: {error}") from error
-            if locked:
-                raise StorageFullError(f"{self.path}: {error}", why=_LOCKED) from error
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        except sqlite3.Error as second:
             raise StorageFailedError(
-                f"{self.path}: a commit failed ({error}); the proxy stops, because a write that "
-                "failed must not be tried again on the same file. Look at the disk, then start it"
+                f"{self.path}: {error}, and it could not be rolled back: {second}"
             ) from error
+        if code in _FULL:
+            return StorageFullError(f"{self.path}: {error}")
+        if locked:
+            raise StorageFullError(f"{self.path}: {error}", why=_LOCKED) from error
+        raise StorageFailedError(
+            f"{self.path}: a commit failed ({error}); the proxy stops, because a write that "
+            "failed must not be tried again on the same file. Look at the disk, then start it"
+        ) from error
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no message can be stored: `commit` of nothing looks again."""
+        return self._has_no_room or self.wal_held_bytes >= self._wal_bytes_max
+
+    def _make_room(self, steps_max: int = ROOM_STEPS_MAX) -> None:
+        """Give free pages back to the disk, and take the reserve again if there is space for it."""
+        if self.wal_held_bytes >= self._wal_bytes_max:
+            self._tidy(self._checkpoint)
+        if not self._has_no_room:
+            return
+        for _ in range(steps_max):
+            (free,) = self.connection.execute("PRAGMA freelist_count").fetchone()
+            self._tidy(partial(self._give_pages_back, min(free, ROOM_PAGES)))
+            self._tidy(self._reset_long_wal)
+            if self._reserve.make():
+                self._has_no_room = False
+                return
+            if not free:
+                return
+
+    def _reset_long_wal(self) -> None:
+        """Move the WAL into the file, and cut it back to its full length.
+
+        It is never shorter on a full disk: another program would take that space.
+        """
+        frames, moved = self._move_wal("PASSIVE")
+        if frames == moved:  # the next commit begins it again, and cuts it
+            self.connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            self._move_wal("PASSIVE")
+
+    def shrink(self) -> None:
+        """Give all free pages back to the disk, in the space of the reserve."""
+        self._reserve.release()
+        self._has_no_room = True
+        self._make_room(steps_max=self._page_count() // ROOM_PAGES + 2)
+
+    def _page_count(self) -> int:
+        return int(self.connection.execute("PRAGMA page_count").fetchone()[0])
+
+    def _give_pages_back(self, pages: int) -> None:
+        # Each page is a row without columns, of which `execute` takes only the first one.
+        self.connection.executescript(f"PRAGMA incremental_vacuum({pages})")
+        self._wal_pages += 2 * pages
 
     def _give_space_back(self) -> None:
         """Shrink the file when retention has left more free pages than are needed soon.
@@ -258,16 +362,16 @@ class Store:
         removal. The file is truncated by the next checkpoint.
         """
         (free,) = self.connection.execute("PRAGMA freelist_count").fetchone()
-        (pages,) = self.connection.execute("PRAGMA page_count").fetchone()
-        spare = max(SPARE_PAGES, (pages - free) // 3)  # a quarter of what the file then is
+        used = self._page_count() - free
+        spare = max(SPARE_PAGES, used // 3)  # a quarter of what the file then is
         excess = min(free - spare, VACUUM_PAGES)
         if excess > 0:
-            # Each page is a row without columns, of which `execute` takes only the first one.
-            self.connection.executescript(f"PRAGMA incremental_vacuum({excess})")
-            self._wal_pages += 2 * excess
+            self._give_pages_back(excess)
 
-    def _tidy(self, work: Callable[[], None]) -> None:
+    def _tidy(self, work: Callable[[], object]) -> None:
         """Do optional work; without space it is left for the next time.
+
+        No message is stored before that: what is done then is less, and needs less space.
 
         Raises:
             sqlite3.Error: a write or sync failed; what was committed is in the WAL.
@@ -277,6 +381,8 @@ class Store:
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", 0) not in _FULL:
                 raise
+            self._has_no_room = True
+            self._reserve.release()
 
     def _checkpoint(self) -> None:
         """Move the WAL into the file and reset it; without space it keeps growing.
@@ -322,14 +428,27 @@ class Store:
             sync_file(descriptor)
         finally:
             os.close(descriptor)
+        facts = self.path.stat()
+        file.chmod(stat.S_IMODE(facts.st_mode))
+        give([file], facts)
         file.replace(self.path)
         sync_directory(self.path.parent)
+
+    def _keep_owner(self) -> None:
+        """Let the files that root has made here belong to whom the directory belongs."""
+        directory = self.path.parent
+        names = ("lock", MARK_NAME, RESERVE_NAME)
+        files = [directory / name for name in names]
+        give(
+            [*files, *directory.glob(f"{FILE_NAME}*"), *directory.glob("audit*")], directory.stat()
+        )
 
     def close(self) -> None:
         """Move the WAL into the file, if there is space, and unlock the directory."""
         try:
             if self._opened is not None:
                 self._close_connection(self._opened)
+                self._keep_owner()
         finally:
             self._lock.close()
 
@@ -344,6 +463,10 @@ class Store:
         if self._mark.exists() and not Path(f"{self.path}-wal").exists():
             with suppress(StorageFailedError):  # SQLite has moved it anyway
                 write_shutdown_marker(self._mark, moved)
+
+
+def _stores_messages(records: Sequence[Record]) -> bool:
+    return any(appended(record) is not None for record in records)
 
 
 def _reserve_wal(path: Path) -> None:

@@ -81,11 +81,15 @@ def reading() -> Iterator[None]:
         ) from error
 
 
-def open_reader(path: Path) -> sqlite3.Connection:
-    """A second, read-only connection."""
+def open_reader(path: Path, *, is_immutable: bool = False) -> sqlite3.Connection:
+    """A read-only connection.
+
+    Args:
+        is_immutable: nothing writes the file, so neither locks nor a log are used.
+    """
     with reading():
         connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode=ro",
+            f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' * is_immutable}",
             uri=True,
             isolation_level=None,
             check_same_thread=False,  # the loop, whose it is, may go to another thread

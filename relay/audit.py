@@ -187,4 +187,5 @@ class AuditLog:
                 self._listener.stop()
             except Full:
                 return  # the disk hangs, and its thread ends with the process
-            self._file.close()
+            with suppress(OSError):  # full: the lines that were not written were reported
+                self._file.close()

@@ -17,11 +17,10 @@ from typing import Final
 import zmq
 from msgspec import UNSET
 
-from reliable_pubsub.common.core.certificates import PUBLIC_SUFFIX
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.keys import ServerKeys
 from reliable_pubsub.common.core.rights import NOTHING, KnownKey
-from reliable_pubsub.common.key_files import RIGHTS_FILE, read_clients
+from reliable_pubsub.common.key_files import RIGHTS_FILE, public_files, read_clients
 from reliable_pubsub.common.threads import Shortage, is_shortage
 
 from .audit import AuditLog
@@ -67,6 +66,7 @@ class Authentication:
         self._attendance = Attendance()
         self._excessive: dict[Connection, float] = {}  # when each is to be ended
         self._has_file = False  # of rights; that it is gone is a mistake
+        self._mistake = ""  # that was reported last
         self._looked_s = 0.0
         self._shortage = Shortage("the look at the known keys", warn)
         if keys is None:
@@ -163,10 +163,10 @@ class Authentication:
         return before.changed(self.authority) if self.authority is not before else frozenset()
 
     def _read_again(self) -> None:
-        signature = _signature(self._place)
-        if signature == self._signature:
-            return
         try:
+            signature = _signature(self._place)
+            if signature == self._signature:
+                return
             clients = read_clients(self._place)
             if self._has_file and clients and not os.path.lexists(self._place / RIGHTS_FILE):
                 raise ConfigurationError(
@@ -175,10 +175,13 @@ class Authentication:
                 )
             self._know(clients)
         except ConfigurationError as error:
-            self._signature = signature
-            self._warn(f"warning: the known keys and rights stay as they were: {error}")
+            if self._mistake != str(error):  # it is read again until it can be
+                self._mistake = str(error)
+                self._warn(f"warning: the known keys and rights stay as they were: {error}")
             return
-        self._signature = signature
+        self._signature, self._mistake = signature, ""
+        if not self._known:
+            self._warn(f"warning: {self._place} holds no key any more, so no client can connect")
         _LOG.info("%d keys are let in", len(self._known))
 
     def refused(self, denial: Denial) -> None:
@@ -218,14 +221,16 @@ def _has_ended(connection: Hashable) -> bool:
 
 
 def _signature(place: Path) -> _Signature:
-    """What changes when a key or rights are added, changed or removed."""
-    files = [*sorted(place.glob(f"*{PUBLIC_SUFFIX}")), place / RIGHTS_FILE]
-    if not place.is_dir():
-        files = [place]
+    """What changes when a key or rights are added, changed or removed.
+
+    Raises:
+        ConfigurationError: the folder cannot be listed.
+    """
+    files = [*public_files(place), place / RIGHTS_FILE] if place.is_dir() else [place]
     found = []
     for file in files:
         try:
-            facts = file.lstat()
+            facts = file.stat()  # of what a link leads to: that is what changes in a Secret
         except OSError:
             continue
         found.append((file.name, facts.st_mtime_ns, facts.st_ino, facts.st_size))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Final
 
 from msgspec.structs import replace
 
 from reliable_pubsub.proxy.core.applying import committed, forget
-from reliable_pubsub.proxy.core.records import Appended, Forgotten
+from reliable_pubsub.proxy.core.engine import Engine
+from reliable_pubsub.proxy.core.records import Appended, Forgotten, Record
 from reliable_pubsub.proxy.core.state import State
 
 from .faulty_parts import Rules, store_that_forgets
@@ -32,6 +33,20 @@ def forget_numbers(state: State, lsn: int) -> list[Appended]:
     return committed(state, lsn)
 
 
+class AgesByTheWallClock(Engine):
+    """Retention by age compares two readings of the wall clock."""
+
+    def tick(self, *, now_s: float, now_ns: int) -> None:
+        self._wall_ns = now_ns
+        super().tick(now_s=now_s, now_ns=now_ns)
+
+    def _due(self, now_s: float) -> Sequence[Record]:
+        local_ns, self.state.local_ns = self.state.local_ns, self._wall_ns
+        due = super()._due(now_s)
+        self.state.local_ns = local_ns
+        return due
+
+
 def show_floor_too_soon(state: State, record: Forgotten) -> None:
     """FENCED names the epochs of the forgotten before it is durable that they are forgotten."""
     forget(state, record)
@@ -44,6 +59,7 @@ FAULTS_OF_FORGETTING: Final[Mapping[str, Variant]] = {
     "forgotten epochs are granted": Variant(rules=_without_floor("session")),
     "forgotten ones speak for the next": Variant(rules=_without_floor("subscription")),
     "numbers are forgotten": Variant(rules={committed: forget_numbers}),
+    "ages by the wall clock": Variant(engine=AgesByTheWallClock),
     "floor shown too soon": Variant(rules={forget: show_floor_too_soon}),
     "floors not stored": Variant(
         store=store_that_forgets(lambda stored: replace(stored, epoch_floor=0, generation_floor=0))

@@ -7,11 +7,16 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from reliable_pubsub.common.core.answers import StorageFull
 from reliable_pubsub.common.core.attention import Attention
 from reliable_pubsub.common.core.message_base import Reply
+from reliable_pubsub.common.core.requests import AnyRequest
+from reliable_pubsub.proxy.core.broker import without_storage
 from reliable_pubsub.proxy.core.engine import Engine
 from reliable_pubsub.proxy.core.outputs import Answer
-from reliable_pubsub.proxy.core.records import CursorMoved, Record
+from reliable_pubsub.proxy.core.records import CursorMoved, Decision, Record
+from reliable_pubsub.proxy.core.replies import echo
+from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.proxy.core.stored import StoredState, StoredTopic
 
 from .faulty_parts import store_that_forgets
@@ -41,6 +46,13 @@ class ForgetsNothingOnFullDisk(Engine):
 
     def failed(self, stored: StoredState, why: str, *, now_s: float) -> None:
         self.held.clear()
+
+
+def refuse_all(state: State, request: AnyRequest, decision: Decision) -> Decision:
+    """A full disk refuses also what would free space."""
+    if state.is_storage_full and any(one.urgent for one in decision.records):
+        return Decision(StorageFull(**echo(state, request), text="full"))
+    return without_storage(state, request, decision)
 
 
 class AcknowledgesFullDisk(Engine):
@@ -150,6 +162,7 @@ FAULTS_OF_THE_PROXY: Final[Mapping[str, Variant]] = {
     # What leaves the proxy, and when.
     "ack before durable": Variant(engine=AckBeforeDurable),
     "full disk: memory kept": Variant(engine=ForgetsNothingOnFullDisk),
+    "full disk: frees nothing": Variant(rules={without_storage: refuse_all}),
     "full disk: acknowledged": Variant(engine=AcknowledgesFullDisk),
     "hanging disk: acknowledged": Variant(engine=AcknowledgesWhatTheDiskHasNot),
     "answers outlive the process": Variant(proxy=AnswersAfterItsDeath),

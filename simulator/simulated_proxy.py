@@ -13,25 +13,42 @@ from typing import Any, Final
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.answers import Full, Lost, Malformed, MessageBatches
+from reliable_pubsub.common.core.actions import AdminRequest
+from reliable_pubsub.common.core.answers import (
+    Full,
+    Lost,
+    Malformed,
+    MessageBatches,
+    StorageFull,
+)
 from reliable_pubsub.common.core.attention import Attention
 from reliable_pubsub.common.core.dead_letter import DEAD_SUFFIX
 from reliable_pubsub.common.core.limits import TOPICS_MAX
 from reliable_pubsub.common.core.message_base import Role
-from reliable_pubsub.common.core.requests import AnyRequest, Dead, Get, Sub
+from reliable_pubsub.common.core.requests import (
+    Ack,
+    AnyRequest,
+    Bye,
+    Dead,
+    Get,
+    Hello,
+    Sub,
+    Unsub,
+)
 from reliable_pubsub.common.core.settings import OnBound
-from reliable_pubsub.proxy.core.engine import Engine, EngineTiming
+from reliable_pubsub.proxy.core.engine import Engine
 from reliable_pubsub.proxy.core.outputs import Answer, Visible, Work
 from reliable_pubsub.proxy.core.pushes import Down, Pushes
 from reliable_pubsub.proxy.core.qos0_interest import Want
 from reliable_pubsub.proxy.core.records import Appended, Decision, Record
-from reliable_pubsub.proxy.core.state import BrokerSettings, Memory, Setup, State
+from reliable_pubsub.proxy.core.state import BrokerSettings, EngineTiming, Memory, Setup, State
 from reliable_pubsub.proxy.core.storage import NotServingError
 from reliable_pubsub.proxy.core.stored import StoredState
 from reliable_pubsub.proxy.core.topic_log import Retention
 from reliable_pubsub.relay.core.rights import Authority
 from reliable_pubsub.relay.core.unstored import decode_offer
 
+from .ages import Ages
 from .debts import DISK_PATIENCE_S, Debts
 from .keyed import AUTHORITY, KEYS, NO_KEYS, judge_accounts
 from .network import Reply
@@ -50,6 +67,7 @@ TICK_S: Final = 0.02  # the real one is five times as long, as are the clients' 
 TURN_S: Final = 0.0005  # requests that come within it share a turn of the loop
 STORAGE_RETRY_S: Final = 0.05
 RETURN_S_MAX: Final = 0.1  # after a pause of the proxy, clients ask again within this
+STORING_NOTHING: Final = (Ack, Unsub, Bye, Hello, AdminRequest)  # no message
 FORGETFUL: Final = Memory(idle_sessions_max=1, ended_clean_max=0, unnumbered_max=0)
 
 
@@ -84,18 +102,22 @@ class WatchedEngine(Engine):
             self.state.settings = replace(settings, topics_max=self.dead_topics_max)
         decision = super()._decide(request, body, now_ns)
         self.state.settings = settings
+        if isinstance(decision.reply, StorageFull) and isinstance(request, STORING_NOTHING):
+            tries_none = self.state.storage_full_until_s is not None
+            assert tries_none, f"{request} stores no message, and a full disk refuses it"
         if self._arrives:  # a GET that waited says nothing of its sender when it is decided again
             self._silences.heard(request, self.state, self.world.now_s)
         self._note(request, decision)
         return decision
 
     def _new_state(self, stored: StoredState) -> State:
-        self._silences = Silences()
+        self._silences, self._ages = Silences(), Ages()
         return super()._new_state(stored)
 
-    def _due(self, now_s: float, now_ns: int) -> Sequence[Record]:
-        due = super()._due(now_s, now_ns)
+    def _due(self, now_s: float) -> Sequence[Record]:
+        due = super()._due(now_s)
         self._silences.judge(self.state, due, now_s)
+        self._ages.judge(self.state, due, now_s)
         return due
 
     def tick(self, *, now_s: float, now_ns: int) -> None:
@@ -104,6 +126,7 @@ class WatchedEngine(Engine):
 
     def _apply(self, records: Sequence[Record]) -> None:
         super()._apply(records)
+        self._ages.stored(records, self.world.now_s)
         self._judge_quota(records)
         for client in self.state.staging.clients:
             known = ("publisher", client) in self.state.sessions
@@ -311,7 +334,8 @@ class SimulatedProxy:
         retention = Retention()
         if self._faults.trim:
             retention = Retention(
-                history_bytes=0,
+                # Else by age, so that clocks that are set matter.
+                history_bytes=0 if not self._faults.clock_jump else Retention().history_bytes,
                 history_s=0.0,
                 topic_bytes_max=self._faults.topic_bytes_max,
                 waiting_messages_max=self._faults.waiting_messages_max,
@@ -433,7 +457,7 @@ class SimulatedProxy:
                 self._carry_out()
                 self.commit_broke(self.engine)
             else:
-                self.engine.committed(outcome)
+                self.engine.committed(outcome, is_full=self.storage_is_full())
         self._carry_out()
 
     def commit_broke(self, engine: Engine) -> None:

@@ -97,6 +97,8 @@ class SimulatedStore:
         self._actions: list[Administered] = []
         self._paused: str | None = None
 
+    is_full = False  # that it is, the simulated committer decides
+
     def commit(self, records: Sequence[Record]) -> None:
         """Make records durable, all of them."""
         for record in records:

@@ -121,7 +121,7 @@ class OutputFile:
         self.path = path
         with system_errors(lambda error: ConfigurationError(f"output {path}: {error.strerror}")):
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-            self._descriptor = os.open(path, flags, 0o644)
+            self._descriptor = os.open(path, flags, 0o600)
             sync_directory(path.parent)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

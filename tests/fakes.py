@@ -394,6 +394,7 @@ class MemoryProxy:
         self.engine = Engine(stored, replace(setup, attention=attention or setup.attention))
         self.now_ns = NOW_NS
         self.now_s = 0.0  # monotonic clock, as of the last tick
+        self.is_full = False  # its disk
         self.uncommitted: list[Record] = []
         self.durable = State(stored, a_setup(settings=settings))
         self.boots = 1
@@ -437,7 +438,7 @@ class MemoryProxy:
             if isinstance(record, Trimmed):
                 self.log.trim(record)
         self.uncommitted = []
-        self.engine.committed(self.state.lsn)
+        self.engine.committed(self.state.lsn, is_full=self.is_full)
         self._carry_out()
 
     def _carry_out(self) -> None:
@@ -551,7 +552,7 @@ def as_stored(state: State) -> StoredState:
                 log.start,
                 log.end,
                 log.timestamp_ns,
-                log.segment_values(),
+                [replace(one, since_ns=one.timestamp_ns) for one in log.segment_values()],
                 [
                     StoredPublisher(name, mark.first_sequence, mark.count, mark.base, mark.crc, qos)
                     for qos, marks in ((1, log.unnumbered), (2, log.publishers))

@@ -269,6 +269,11 @@ class StatusReport(Reply, frozen=True, kw_only=True, tag="STATUS_REPORT"):
     accounts_left_out: int | UnsetType = UNSET  # above STATUS_ACCOUNTS_MAX; unset: none
     paused: str | UnsetType = UNSET  # the reason why an operator has paused puts; unset: puts go on
     connections: ConnectionsStatus | UnsetType = UNSET  # filled in by the server
+    clock_steps: int | UnsetType = (
+        UNSET  # how often the clock was set since the start; unset: never
+    )
+    # By which the newest timestamp is ahead of the proxy's clock; unset: it is not.
+    timestamps_ahead_s: float | UnsetType = UNSET
 
 
 class ClientsReport(Reply, frozen=True, kw_only=True, tag="CLIENTS_REPORT"):

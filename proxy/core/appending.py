@@ -73,13 +73,19 @@ def next_batch(
 ) -> Appended:
     """A batch of the sender of a request, at the end of a topic.
 
-    Timestamps grow strictly, whatever the clock does; time is only an index (rule R18). Their
-    minimum step differs for each start of the proxy, so a restored log gets different ones.
+    Timestamps grow strictly, whatever the clock does; time is only an index (rule R18). While a
+    topic is ahead of the clock, its timestamps grow at half the speed of time, until the clock has
+    caught up. Their minimum step differs for each start of the proxy, so a restored log gets
+    different ones.
 
     Args:
         first_sequence: None: the next one of the sender.
         after: the batch of the same sender and decision that comes before it; None: none does.
     """
+    last = after or log
+    taken_ns = max(now_ns, last.timestamp_ns + state.timestamp_step_ns)
+    if taken_ns > now_ns and last is log and log.segments and state.local_ns is not None:
+        taken_ns += max(state.local_ns - log.segments[-1].since_ns, 0) // 2
     if first_sequence is None:
         before = after or log.publishers.get(request.client)
         first_sequence = before.last_sequence + 1 if before else 1
@@ -90,7 +96,7 @@ def next_batch(
         request.client,
         request.epoch,
         first_sequence,
-        max(now_ns, (after or log).timestamp_ns + state.timestamp_step_ns),
+        taken_ns,
         crc,
         body,
         qos,

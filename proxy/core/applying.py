@@ -117,7 +117,8 @@ def delete_topic(state: State, record: TopicDeleted) -> None:
 def append(state: State, record: Appended) -> None:
     """Append a batch to its topic; it becomes readable when it is durable."""
     log = state.topic_by_id[record.topic_id]
-    log.append(record, state.lsn)
+    log.append(record, state.lsn, state.local_ns)
+    state.newest_ns = max(state.newest_ns, record.timestamp_ns)
     state.accounts.stored(log.put_by, record.publisher, len(record.body))
     if record.qos == 1:
         state.index_ended(log)

@@ -57,7 +57,7 @@ from .patterns import fetch, match
 from .publishing import put
 from .qos0 import listeners, ring
 from .reading import ack, get, history
-from .records import Decision, Record
+from .records import Decision, Record, appended
 from .replies import echo
 from .sessions import hello
 from .state import State
@@ -108,14 +108,14 @@ ENDPOINTS: Final[Mapping[type[Request], Role | None]] = {
 }
 
 
-def due(state: State, *, now_s: float, now_ns: int) -> Sequence[Record]:
+def due(state: State, *, now_s: float) -> Sequence[Record]:
     """Return the records that are due by time: expired leases, and what retention removes.
 
     Args:
-        now_s: monotonic clock. now_ns: wall clock, for history by age.
+        now_s: monotonic clock.
     """
     if state.storage_full_until_s is not None and now_s >= state.storage_full_until_s:
-        state.storage_full_until_s = None  # the next commit tries again
+        state.storage_full_until_s = None  # what stores no message is tried again
     if now_s < state.trim_at_s or state.storage_full_until_s is not None:
         return ()
     state.trim_at_s = now_s + state.settings.trim_interval_s
@@ -124,7 +124,7 @@ def due(state: State, *, now_s: float, now_ns: int) -> Sequence[Record]:
     return [
         *ended_leases(state),
         *ended_patterns(state),
-        *trims_due(state, now_ns),
+        *trims_due(state, state.local_ns or 0),
         *idle_stages(state),
         *forgotten(state),
     ]
@@ -143,7 +143,7 @@ def without_waiting(state: State, request: AnyRequest, decision: Decision) -> De
 
 
 def without_storage(state: State, request: AnyRequest, decision: Decision) -> Decision:
-    """While puts are paused, or the disk is full: serve what stores nothing, refuse the rest."""
+    """While puts are paused, or the disk is full: serve what stores no message."""
     if not decision.records:
         return decision
     paused = state.administration.paused
@@ -151,6 +151,9 @@ def without_storage(state: State, request: AnyRequest, decision: Decision) -> De
         return Decision(_paused(state, request, paused))
     if not state.is_storage_full or isinstance(request, Stage | Abort):
         return decision  # what is staged is in memory; its COMMIT is refused
+    stores = any(appended(record) is not None for record in decision.records)
+    if state.storage_full_until_s is None and not stores:
+        return decision  # it may use what is kept free for this (rule R37)
     if not any(record.urgent for record in decision.records):
         return replace(decision, records=())
     text = f"{state.storage_full_why}; gets are served, puts are refused until then"

@@ -35,7 +35,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.actions import AdminRequest
@@ -67,6 +66,7 @@ from .account_status import KeyUses, key_uses
 from .administration import subscriber_of
 from .counts import Counts
 from .groups import topics_due
+from .local_time import LocalTime
 from .outputs import Answer, Deed, HeldAnswer, Output, Visible, Work
 from .pushes import Pushes
 from .qos0 import BecameOfOffer, patterns_listening, take_offer
@@ -76,7 +76,7 @@ from .records import Administered, Decision, Expired, Record
 from .replies import echo, malformed, too_many
 from .rights import needs_of_staged, part_of
 from .sessions import heard
-from .state import BrokerSettings, Setup, State
+from .state import BrokerSettings, EngineTiming, Setup, State
 from .status_report import completed
 from .stored import StoredState
 from .waiting_gets import OVERTAKEN, WaitingGet, WaitingGets
@@ -85,13 +85,6 @@ UNWRITTEN_BYTES_MAX: Final = 16 * MIB  # above it puts, and `snapshot` ACKs, wai
 assert UNWRITTEN_BYTES_MAX + BODY_BYTES_MAX < CACHE_BYTES_MAX  # so all of it can be read
 # A tuple, because a union would be built again at each use.
 _COMPLETED: Final = (Ring, Status, Listeners)
-
-
-class EngineTiming(Struct, frozen=True, kw_only=True):
-    """How long the engine waits, in seconds."""
-
-    lazy_s: float = 0.1  # how long a cursor that came with a GET may wait to be written
-    disk_patience_s: float = 1.0  # a reply that waits longer is replaced by BUSY
 
 
 class Engine:
@@ -123,6 +116,7 @@ class Engine:
         self._connections = connections
         self.pushes = pushes or Pushes(boot=setup.boot)
         self.state = self._new_state(stored)
+        self.local = LocalTime()
         self.wanted = Wanted(self.pushes)
         self.waiting = WaitingGets()
         self.outputs: deque[Output] = deque()  # to be carried out in this order
@@ -134,6 +128,7 @@ class Engine:
         self._unwritten: deque[tuple[int, int]] = deque()  # record number, bytes up to it
         self.unwritten_bytes = 0
         self.disk_hangs = False  # a commit takes longer than `disk_patience_s`
+        self._looks_for_room_s = 0.0  # when the store is next asked for room, on a full disk
         self.quotas = Quotas()
         self.quotas.begin(self.state)
         self.requests_count = 0
@@ -272,6 +267,7 @@ class Engine:
         Returns:
             The decision; a GET that waits is decided again.
         """
+        self.local.pass_to(self.state, now_s, now_ns)
         heard(self.state, request, self._setup.attention.at(now_s))
         if self.waiting.of:
             self.waiting.heard(request, reply_to)
@@ -289,7 +285,7 @@ class Engine:
         decision = broker.VERBS[type(request)](state, request, body, now_ns)
         if isinstance(request, _COMPLETED):
             decision = completed(self, request, decision)
-        if state.administration.paused is not None or state.storage_full_until_s is not None:
+        if state.administration.paused is not None or state.is_storage_full:
             decision = broker.without_storage(state, request, decision)
         if self.disk_hangs:
             decision = broker.without_waiting(state, request, decision)
@@ -372,9 +368,9 @@ class Engine:
 
     # Reports of the store.
 
-    def committed(self, lsn: int) -> None:
-        """The store has every record up to `lsn`: release the replies that depend on them."""
-        self.disk_hangs = False
+    def committed(self, lsn: int, *, is_full: bool = False) -> None:
+        """The store has all up to `lsn`: release its replies. If `is_full`, it takes no message."""
+        self.disk_hangs, self.state.is_storage_full = False, is_full
         while self._unwritten and self._unwritten[0][0] <= lsn:
             self.unwritten_bytes -= self._unwritten.popleft()[1]
         self._show(lsn)
@@ -412,8 +408,9 @@ class Engine:
         version = self.state.interest_version  # peers know it, so it must not go back
         self.state = self._new_state(stored)
         self.state.interest_version += version
+        self.local.begin(self.state)
+        self.state.is_storage_full, self.state.storage_full_why = True, why
         self.state.storage_full_until_s = now_s + self._setup.settings.storage_retry_s
-        self.state.storage_full_why = why
         self._applied, self._is_urgent = [], False
         self._unwritten.clear()
         self.unwritten_bytes = 0
@@ -439,14 +436,15 @@ class Engine:
         """Do what is due by time.
 
         Args:
-            now_s: monotonic clock. now_ns: wall clock, for history by age.
+            now_s: monotonic clock. now_ns: wall clock.
         """
         if self.waiting.of:
             self.waiting.end(now_s)
         if self.held and now_s - self.held[0].since_s > self._timing.disk_patience_s:
             self._put_off()
         self.state.leases.now_s = self._setup.attention.at(now_s)
-        due = self._due(now_s, now_ns)
+        self.local.look(self.state, now_s, now_ns)
+        due = self._due(now_s)
         if due:
             self._apply(due)
         if self.state.groups_due:
@@ -458,12 +456,16 @@ class Engine:
             self._flush_at_s = now_s + self._timing.lazy_s
         if now_s >= self._flush_at_s:
             self.flush()
+        if self.state.is_storage_full and now_s >= self._looks_for_room_s:
+            self._looks_for_room_s = now_s + self._setup.settings.storage_retry_s
+            self.flush()
+            self.outputs.append(Work((), self.state.lsn))
         want = self.wanted.changes(self.state)
         if want is not None:
             self.outputs.append(want)
 
-    def _due(self, now_s: float, now_ns: int) -> Sequence[Record]:
-        return broker.due(self.state, now_s=now_s, now_ns=now_ns)
+    def _due(self, now_s: float) -> Sequence[Record]:
+        return broker.due(self.state, now_s=now_s)
 
     @property
     def is_turn_due(self) -> bool:

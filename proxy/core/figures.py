@@ -53,6 +53,8 @@ class Figures(Struct, frozen=True, kw_only=True):
     waiting_gets: int
     staged_bytes: int
     storage_full: bool
+    clock_steps: int
+    timestamps_ahead_s: float
     wal_held_bytes: int  # of the store's WAL, while another program holds it
     commits: Histogram
     committed_records: int
@@ -116,6 +118,8 @@ def figures_of(
         waiting_gets=len(engine.waiting),
         staged_bytes=state.staging.held_bytes,
         storage_full=state.is_storage_full,
+        clock_steps=engine.local.steps,
+        timestamps_ahead_s=engine.local.ahead_s,
         wal_held_bytes=wal_held_bytes,
         commits=commits,
         committed_records=committed_records,

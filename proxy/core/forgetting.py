@@ -20,7 +20,11 @@ EPOCH_FORGOTTEN_MAX: Final = 2**62
 
 
 def trims_due(state: State, now_ns: int) -> Sequence[Trimmed]:
-    """The trims that retention makes now, in topics that have changed or aged."""
+    """The trims that retention makes now, in topics that have changed or aged.
+
+    Args:
+        now_ns: local time.
+    """
     records: list[Trimmed] = []
     topics = state.topic_by_id
     touched, state.touched_topics = state.touched_topics, set()

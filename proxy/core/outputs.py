@@ -33,7 +33,7 @@ class HeldAnswer(Struct, frozen=True):
 
 
 class Work(Struct, frozen=True):
-    """Records for the store, in one commit or with others."""
+    """Records for the store, in one commit or with others; none: is there room again?"""
 
     records: Sequence[Record]
     lsn: int  # number of the last of them

@@ -79,7 +79,7 @@ def start_offset(
 
     Args:
         end: of the messages that the client may read.
-        now_ns: wall clock, for ages and to refuse times in the future.
+        now_ns: wall clock; an age is counted in local time.
     """
     match start.at:
         case "earliest" | "last":
@@ -91,7 +91,12 @@ def start_offset(
         case "time":
             return _at_time(state, request, log, start.value, end, now_ns)
         case "age":
-            return _at_time(state, request, log, max(now_ns - start.value, 0), end, now_ns)
+            time_ns: int | None = now_ns - start.value
+            if state.local_ns is not None:
+                time_ns = log.time_of_age(state.local_ns - start.value, now_ns - start.value)
+            if time_ns is None:
+                return end
+            return _at_time(state, request, log, max(time_ns, 0), end, now_ns)
         case _:
             return end
 

@@ -37,7 +37,7 @@ from .pattern_index import PatternIndex
 from .qos0_ring import Rings
 from .records import Charge, Record, TopicCreated, appended
 from .staging import LastTransaction, Staging
-from .storage import BatchReader
+from .storage import DISK_FULL, BatchReader
 from .stored import StoredSegment, StoredState
 from .subscriptions import Session
 from .topic_log import Retention, TopicLog, without
@@ -67,6 +67,13 @@ class BrokerSettings(Struct, frozen=True, kw_only=True):
     staged_bytes_max: int = STAGED_BYTES_MAX
     stored_bytes_max: int = NUMBER_MAX  # of all topics
     memory: Memory = Memory()
+
+
+class EngineTiming(Struct, frozen=True, kw_only=True):
+    """How long the engine waits, in seconds."""
+
+    lazy_s: float = 0.1  # how long a cursor that came with a GET may wait to be written
+    disk_patience_s: float = 1.0  # a reply that waits longer is replaced by BUSY
 
 
 class Setup(Struct, frozen=True, kw_only=True):
@@ -128,9 +135,13 @@ class State:
         self.leases = Leases()
         self.groups_due: LowerBounds[tuple[int, str]] = LowerBounds()  # by the next lease that ends
         self.groups_seen_s = 0.0  # when `groups_due` was last checked
-        self.storage_full_until_s: float | None = None  # monotonic; puts are refused until then
-        self.storage_full_why = ""
+        self.is_storage_full = False  # until a commit has found room for messages
+        self.storage_full_why = DISK_FULL
+        self.storage_full_until_s: float | None = None  # monotonic; no write is tried until then
         self.trim_at_s = 0.0
+        self.local_ns: int | None = None  # local time (rule R36); None: no clock was read
+        self.begun_ns = self.gap_ns = 0  # of local time: the start, and what of it does not age yet
+        self.newest_ns = max((s.timestamp_ns for s in stored.topics), default=0)  # timestamp
 
         # Indexes, so that the cost of a request does not depend on how much is stored.
         self.subscribed: dict[str, dict[int, None]] = {}  # by subscriber: topics
@@ -177,10 +188,11 @@ class State:
             accounts.charge(charged)
         return accounts
 
-    @property
-    def is_storage_full(self) -> bool:
-        """Whether the disk counts as full."""
-        return self.storage_full_until_s is not None
+    def age_from(self, begun_ns: int, older_ns: int = 0) -> None:
+        """Let what another process stored be no younger than the start of this one."""
+        for log in self.topic_by_id.values():
+            log.age_from(begun_ns, older_ns)
+        self.touched_topics.update(self.topic_by_id)
 
     def reconfigure(self, settings: BrokerSettings) -> None:
         """Decide by these settings from now on, as if they had been there at the start."""
@@ -312,6 +324,7 @@ class State:
                         last.body_bytes - len(batch.body),
                         last.batches - 1,
                         last.timestamp_ns,
+                        last.since_ns,
                         without(last.bytes_by, {batch.publisher: len(batch.body)}),
                     )
                 )

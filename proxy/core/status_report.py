@@ -40,7 +40,7 @@ def status(
     state: State,
     request: Status,
     _body: bytes,
-    now_ns: int,
+    _now_ns: int,
     shown: Callable[[str], bool] | None = None,
 ) -> Decision:
     """One page, topics in the order of their names, those after `after_topic`.
@@ -54,7 +54,7 @@ def status(
     page: list[TopicStatus] = []
     rows = 0
     for name in names[first : first + request.topics_max]:
-        page.append(_topic(state, topics[name], now_ns, request.rows_max))
+        page.append(_topic(state, topics[name], request.rows_max))
         rows += len(page[-1].subscriptions) + len(page[-1].publishers)
         rows += 0 if page[-1].groups is UNSET else 2 * len(page[-1].groups)  # they are longer
         if rows >= STATUS_PAGE_ROWS:
@@ -87,6 +87,8 @@ def completed(engine: Engine, request: Ring | Status | Listeners, decision: Deci
             requests_count=engine.requests_count,
             dropped_requests=engine.malformed_count,
             waiting_gets=len(engine.waiting) or UNSET,
+            clock_steps=engine.local.steps or UNSET,
+            timestamps_ahead_s=engine.local.ahead_s or UNSET,
         )
         report = engine.describe(report, engine)
     return replace(decision, reply=report)
@@ -103,14 +105,14 @@ def _kept(state: State, shown: Callable[[str], bool] | None) -> KeptStatus:
     )
 
 
-def _topic(state: State, log: TopicLog, now_ns: int, rows_max: int) -> TopicStatus:
+def _topic(state: State, log: TopicLog, rows_max: int) -> TopicStatus:
     # One that is not durable yet could be gone after a crash, and who saw it would count on it.
     active = {
         name: one
         for name, one in log.subscriptions.items()
         if (one.active or one.expired) and one.lsn <= state.durable_lsn and not is_group(name)
     }
-    groups = tuple(_group(state, log, name, now_ns) for name in nsmallest(rows_max, log.groups))
+    groups = tuple(_group(state, log, name) for name in nsmallest(rows_max, log.groups))
     # The slowest first: if a page cannot show all, these matter most.
     slowest = nsmallest(rows_max, active.items(), key=lambda item: (item[1].cursor, item[0]))
     publishers = {(name, 2): mark for name, mark in log.publishers.items()}
@@ -130,7 +132,7 @@ def _topic(state: State, log: TopicLog, now_ns: int, rows_max: int) -> TopicStat
                 silent_s=state.leases.silent_s(name),
                 cursor=subscription.cursor,
                 lag_messages=max(log.durable_end - subscription.cursor, 0),
-                lag_s=_lag_s(state, log, subscription.cursor, now_ns),
+                lag_s=lag_s(state, log, subscription.cursor),
                 lost=state.rings.lost(log.topic, name),
             )
             for name, subscription in slowest
@@ -152,7 +154,7 @@ def _topic(state: State, log: TopicLog, now_ns: int, rows_max: int) -> TopicStat
     )
 
 
-def _group(state: State, log: TopicLog, name: str, now_ns: int) -> GroupStatus:
+def _group(state: State, log: TopicLog, name: str) -> GroupStatus:
     group, known = log.groups[name], log.subscriptions[subscription_of_group(name)]
     now_s = state.leases.now_s
     held = [run for run in group.runs if run.is_held and not run.is_due(now_s)]
@@ -169,13 +171,18 @@ def _group(state: State, log: TopicLog, name: str, now_ns: int) -> GroupStatus:
         held_by=len({run.member for run in held}),
         waiting=sum(run.end - run.first for run in waiting) + max(log.durable_end - frontier, 0),
         redelivering=sum(run.end - run.first for run in waiting if run.delivery),
-        lag_s=_lag_s(state, log, known.cursor, now_ns),
+        lag_s=lag_s(state, log, known.cursor),
     )
 
 
-def _lag_s(state: State, log: TopicLog, cursor: int, now_ns: int) -> float:
-    """Seconds since the oldest unacknowledged message was stored."""
-    if cursor >= log.durable_end:
+def lag_s(state: State, log: TopicLog, cursor: int) -> float:
+    """Seconds since the oldest unacknowledged message was stored, in local time."""
+    if cursor >= log.durable_end or state.local_ns is None:
         return 0.0
-    taken_ns = state.reader.timestamp_ns(log.topic_id, max(cursor, log.start))
-    return max(now_ns - taken_ns, 0) / 1e9 if taken_ns is not None else 0.0
+    oldest = max(cursor, log.start)
+    taken_ns = state.reader.timestamp_ns(log.topic_id, oldest)
+    if taken_ns is None:
+        return 0.0
+    stored_ns = log.stored_ns(oldest, taken_ns)
+    gap_ns = state.gap_ns if stored_ns <= state.begun_ns else 0
+    return max(state.local_ns - stored_ns + gap_ns, 0) / 1e9

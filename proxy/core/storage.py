@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from reliable_pubsub.common.core.errors import PubSubError
 
 from .records import Appended, Record
+
+DISK_FULL: Final = "the disk of the proxy is full"
 
 
 class StorageFullError(PubSubError):
@@ -19,7 +21,7 @@ class StorageFullError(PubSubError):
 
     code = "STORAGE_FULL"
 
-    def __init__(self, text: str, *, why: str = "the disk of the proxy is full") -> None:
+    def __init__(self, text: str, *, why: str = DISK_FULL) -> None:
         """Create the error.
 
         Args:
@@ -42,10 +44,16 @@ class NotServingError(PubSubError):
 class Storage(Protocol):
     """Where records become durable. Used by one thread at a time."""
 
+    @property
+    def is_full(self) -> bool:
+        """Whether no message can be stored, as far as the last commit has found."""
+
     def commit(self, records: Sequence[Record]) -> None:
         """Make records durable: all of them or none.
 
-        The space of batches that a `Trimmed` removes is used again, or given back.
+        The space of batches that a `Trimmed` removes is used again, or given back. A commit of
+        nothing looks whether a full disk has space again. On a full disk, records that store no
+        message need no space that may be missing (rule R37).
 
         Raises:
             StorageFullError: no space; the commit left no trace, and can be tried again later.

@@ -21,6 +21,7 @@ class StoredSegment(Struct, frozen=True, gc=False):
     body_bytes: int
     batches: int
     timestamp_ns: int  # of its last batch
+    since_ns: int  # local time of that; its timestamp, if another process stored it
     bytes_by: Mapping[str, int] = {}  # by publisher
 
 

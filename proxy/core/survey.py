@@ -18,6 +18,7 @@ from reliable_pubsub.common.core.status import AccountStatus, SubscriptionState
 
 from .account_status import KeyUses
 from .state import State
+from .status_report import lag_s
 from .topic_log import TopicLog
 
 ROWS_MAX: Final = 100  # subscriptions, and topics, that are named; the others are in the sums
@@ -108,27 +109,23 @@ class _Running:
         elif row > self.slowest[0]:
             heapreplace(self.slowest, row)
 
-    def lag_s(self, topic: str, name: str, now_ns: int) -> float:
+    def lag_s(self, topic: str, name: str) -> float:
         log = self.state.topics.get(topic)
         one = log.subscriptions.get(name) if log else None
-        if log is None or one is None or one.cursor >= log.durable_end:
+        if log is None or one is None:
             return 0.0
-        oldest = max(one.cursor, log.start)
-        taken_ns = self.state.reader.timestamp_ns(log.topic_id, oldest)
-        return max(now_ns - taken_ns, 0) / 1e9 if taken_ns is not None else 0.0
+        return lag_s(self.state, log, one.cursor)
 
 
 def surveyed(
     state: State,
     *,
-    now_ns: int,
     rows_max: int = ROWS_MAX,
     uses: Generator[None, None, KeyUses] | None = None,
 ) -> Generator[None, None, Survey]:
     """Look at everything once; yield after each piece.
 
     Args:
-        now_ns: wall clock, for lags in seconds.
         rows_max: of subscriptions and of topics that are named.
         uses: counts what keys use, which goes on after the rest; None: no keys.
 
@@ -156,7 +153,7 @@ def surveyed(
     for lag, topic, name in nlargest(rows_max, running.slowest):
         if lag and (reads := reads + 1) % PIECE_READS == 0:
             yield
-        lag_s = running.lag_s(topic, name, now_ns) if lag else 0.0
+        lag_s = running.lag_s(topic, name) if lag else 0.0
         slowest.append(SurveyedSubscription(lag, topic, name, lag_s))
     keys = () if uses is None else (yield from uses).rows
     return Survey(

@@ -6,12 +6,14 @@ gigabyte of history costs a thousand small entries and not one for each message.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter, deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from reliable_pubsub.common.core.dead_letter import is_dead
 from reliable_pubsub.common.core.limits import MIB, NUMBER_MAX
@@ -26,6 +28,7 @@ from .subscriptions import Subscription
 
 SEGMENT_BYTES: Final = MIB
 SEGMENT_BATCHES: Final = 4096
+SET_NS_MIN: Final = 10**9  # a smaller difference of two clocks is no sign that one was set
 TRIM_SEGMENTS_MAX: Final = 16  # in one record, so that no commit takes long
 
 
@@ -65,6 +68,7 @@ class Segment:
     body_bytes: int
     batches: int
     timestamp_ns: int
+    since_ns: int  # local time of its last batch: its age counts from here (rule R36)
     bytes_by: dict[str, int]  # by publisher
 
     @property
@@ -76,6 +80,7 @@ class Segment:
             self.body_bytes,
             self.batches,
             self.timestamp_ns,
+            self.since_ns,
             dict(self.bytes_by),
         )
 
@@ -128,8 +133,8 @@ class TopicLog:
             timestamp_ns=stored.timestamp_ns,
             stored_bytes=sum(segment.body_bytes for segment in stored.segments),
             segments=deque(
-                Segment(s.base, s.end, s.body_bytes, s.batches, s.timestamp_ns, dict(s.bytes_by))
-                for s in stored.segments
+                Segment(**{**asdict(one), "bytes_by": dict(one.bytes_by)})
+                for one in stored.segments
             ),
             publishers={p.publisher: _mark(p) for p in stored.publishers if p.qos == 2},
             unnumbered={p.publisher: _mark(p) for p in stored.publishers if p.qos == 1},
@@ -175,7 +180,12 @@ class TopicLog:
         """Its subscriptions that have not ended."""
         return len(self.subscriptions) - sum(map(len, self.ended.values()))
 
-    def append(self, batch: Appended, lsn: int) -> None:
+    def append(self, batch: Appended, lsn: int, local_ns: int | None = None) -> None:
+        """Append a batch.
+
+        Args:
+            local_ns: local time; None: the batch's timestamp.
+        """
         assert batch.base == self.end, (batch.base, self.end)
         assert batch.timestamp_ns > self.timestamp_ns, (batch.timestamp_ns, self.timestamp_ns)
         self.end = end = batch.base + batch.count
@@ -188,7 +198,9 @@ class TopicLog:
         marks[batch.publisher] = PublisherMark(
             batch.first_sequence, batch.count, batch.base, batch.crc, lsn
         )
-        add_to_segments(self.segments, batch.base, end, size, batch.timestamp_ns, batch.publisher)
+        add_to_segments(
+            self.segments, batch.base, end, size, batch.timestamp_ns, batch.publisher, local_ns
+        )
 
     def bytes_going(self, trimmed: Trimmed) -> Mapping[str, int]:
         """The bytes that a trim removes, by publisher."""
@@ -218,7 +230,8 @@ class TopicLog:
         """Remove the beginning of the first segment that stays."""
         batches, bytes_by = trimmed.cut_batches, dict(trimmed.cut_bytes)
         size = sum(bytes_by.values())
-        gone = Segment(segment.base, trimmed.start, size, batches, segment.timestamp_ns, bytes_by)
+        taken_ns, since_ns = segment.timestamp_ns, segment.since_ns
+        gone = Segment(segment.base, trimmed.start, size, batches, taken_ns, since_ns, bytes_by)
         self.going.append((lsn, gone))
         self.stored_bytes -= size
         if self.read_segments:
@@ -270,10 +283,55 @@ class TopicLog:
 
     @property
     def ages_at_ns(self) -> int | None:
-        """When the oldest segment reaches the maximum age; None: there is no segment."""
+        """The local time at which the oldest segment is too old; None: there is no segment."""
         if not self.segments:
             return None
-        return self.segments[0].timestamp_ns + int(self.retention.history_s * 1e9)
+        return self.segments[0].since_ns + int(self.retention.history_s * 1e9)
+
+    def age_from(self, begun_ns: int, older_ns: int = 0) -> None:
+        """Let what another process stored be no younger than the start of this one.
+
+        Args:
+            begun_ns: local time of that start.
+            older_ns: by which it is older than was thought.
+        """
+        for segment in self.segments:
+            if segment.since_ns > begun_ns and older_ns:
+                break
+            segment.since_ns = min(segment.since_ns, begun_ns) - older_ns
+
+    def stored_ns(self, offset: int, timestamp_ns: int) -> int:
+        """The local time at which a batch was stored.
+
+        Its segment knows that of its last batch. The difference to that one's timestamp is right
+        unless the clock was set between the two; the segment before bounds it.
+        """
+        index = bisect_right(self.segments, offset, key=lambda segment: segment.base) - 1
+        if index < 0:
+            return timestamp_ns
+        segment = self.segments[index]
+        since_ns = segment.since_ns - max(segment.timestamp_ns - timestamp_ns, 0)
+        return max(since_ns, self.segments[index - 1].since_ns) if index else since_ns
+
+    def time_of_age(self, cut_ns: int, time_ns: int) -> int | None:
+        """The timestamp from which on messages were stored at a local time or later.
+
+        It is the time of the wall clock, unless that clock was set since. None: all are older.
+
+        Args:
+            cut_ns: the local time.
+            time_ns: the time that the wall clock would have shown then.
+        """
+        index = bisect_left(self.segments, cut_ns, key=lambda segment: segment.since_ns)
+        if index == len(self.segments):
+            return None if self.segments else time_ns
+        segment = self.segments[index]
+        is_restored = segment.since_ns == segment.timestamp_ns
+        shift_ns = (segment.since_ns - segment.timestamp_ns) - (cut_ns - time_ns)
+        if is_restored or abs(shift_ns) < SET_NS_MIN:
+            return time_ns
+        before_ns = self.segments[index - 1].timestamp_ns if index else 0
+        return max(segment.timestamp_ns - (segment.since_ns - cut_ns), before_ns + 1)
 
     def segment_values(self) -> list[StoredSegment]:
         """The segments that the disk still holds, as values."""
@@ -285,7 +343,11 @@ class TopicLog:
             self.going.popleft()
 
     def trim_due(self, now_ns: int) -> Trimmed | None:
-        """The trim that retention makes now: the oldest acknowledged segments above the limits."""
+        """The trim that retention makes now: the oldest acknowledged segments above the limits.
+
+        Args:
+            now_ns: local time.
+        """
         if not self.segments:
             return None
         floor = self.low_watermark()
@@ -299,7 +361,7 @@ class TopicLog:
             after = history_messages - (segment.end - start)  # kept if this segment goes
             if (
                 history_bytes <= self.retention.history_bytes
-                and segment.timestamp_ns >= oldest_ns
+                and segment.since_ns >= oldest_ns
                 and after < self.retention.history_messages
             ):
                 break
@@ -366,14 +428,17 @@ def add_to_segments(
     body_bytes: int,
     timestamp_ns: int,
     publisher: str,
+    local_ns: int | None = None,
 ) -> None:
     """Add a batch to the newest segment, or begin one; used live and at start-up."""
+    since_ns = timestamp_ns if local_ns is None else local_ns
     segment = segments[-1] if segments else None
     if segment and segment.body_bytes < SEGMENT_BYTES and segment.batches < SEGMENT_BATCHES:
         segment.end = end
         segment.body_bytes += body_bytes
         segment.batches += 1
-        segment.timestamp_ns = timestamp_ns
+        segment.timestamp_ns, segment.since_ns = timestamp_ns, since_ns
         segment.bytes_by[publisher] = segment.bytes_by.get(publisher, 0) + body_bytes
     else:
-        segments.append(Segment(base, end, body_bytes, 1, timestamp_ns, {publisher: body_bytes}))
+        bytes_by = {publisher: body_bytes}
+        segments.append(Segment(base, end, body_bytes, 1, timestamp_ns, since_ns, bytes_by))

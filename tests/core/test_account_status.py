@@ -25,7 +25,7 @@ from reliable_pubsub.proxy.exposition import _keys
 from reliable_pubsub.proxy.status import view
 from reliable_pubsub.relay.core.attendance import Attendance
 from tests.core.rights_world import GovernedProxy, Said
-from tests.fakes import NOW_NS, PATIENT, a_hello, a_put, a_stage, a_sub, a_world, put_body
+from tests.fakes import PATIENT, a_hello, a_put, a_stage, a_sub, a_world, put_body
 
 ALL: Said = {right: ["*"] for right in ("ids", "put", "get", "dead_letters")}
 BODY = put_body(1)
@@ -156,7 +156,7 @@ class TestASurvey:
         filled(proxy)
         for number in range(3 * PIECE_IDS):
             proxy.ask_as("b", a_hello("publisher", f"p{number}"))
-        running = surveyed(proxy.state, now_ns=NOW_NS, uses=proxy.engine.uses())
+        running = surveyed(proxy.state, uses=proxy.engine.uses())
         pieces = 0
         while True:
             try:

@@ -196,7 +196,7 @@ class TestADeadThatIsRefused:
 
     def test_because_the_disk_is_full(self) -> None:
         proxy = with_messages()
-        proxy.state.storage_full_until_s = 1.0
+        proxy.state.is_storage_full = True
 
         assert isinstance(proxy.ask(a_dead(0), LETTER), StorageFull)
         assert cursor(proxy) == 0

@@ -539,24 +539,29 @@ class TestAFullDisk:
         proxy.ask(a_sub())
         proxy.put(1)
         full = State(as_stored(proxy.durable), a_setup(proxy.log))
-        full.storage_full_until_s = 5.0
+        full.is_storage_full, full.storage_full_until_s = True, 5.0
 
         refused = decide(full, a_put(2), put_body(2), now_ns=NOW_NS)
         served = decide(full, a_get(0), b"", now_ns=NOW_NS)
         moved = decide(full, a_get(1), b"", now_ns=NOW_NS)
-        due(full, now_s=5.0, now_ns=NOW_NS)
+        due(full, now_s=5.0)
+        later = decide(full, a_put(2), put_body(2), now_ns=NOW_NS)
+        acknowledged = decide(full, an_ack(1), b"", now_ns=NOW_NS)
+        full.is_storage_full = False
         taken = decide(full, a_put(2), put_body(2), now_ns=NOW_NS)
 
         assert isinstance(refused.reply, StorageFull)
         assert served.body == put_body(1)
         assert moved.records == ()  # the cursor of a get needs no disk
+        assert isinstance(later.reply, StorageFull)
+        assert isinstance(acknowledged.reply, PutAck)
         assert isinstance(taken.reply, PutAck)
 
     def test_removes_nothing_by_retention_meanwhile(self) -> None:
         state = State(EMPTY, a_setup())
-        state.storage_full_until_s = 5.0
+        state.is_storage_full, state.storage_full_until_s = True, 5.0
 
-        assert due(state, now_s=4.9, now_ns=NOW_NS) == ()
+        assert due(state, now_s=4.9) == ()
 
 
 def test_the_number_of_a_trim_stands_before_that_of_the_batch_it_makes_room_for() -> None:

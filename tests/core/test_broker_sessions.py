@@ -12,7 +12,6 @@ from reliable_pubsub.common.core.status import Status, StatusReport
 from reliable_pubsub.proxy.core.replies import malformed
 from tests.fakes import (
     LOG,
-    SECOND_NS,
     MemoryProxy,
     a_broker,
     a_get,
@@ -143,7 +142,7 @@ class TestStatus:
         proxy.ask(a_sub(cursor=0))
         proxy.put(1, count=3)
         proxy.ask(an_ack(1))
-        proxy.now_ns += 7 * SECOND_NS
+        proxy.tick(now_s=7.0)
 
         (topic,) = report(proxy, a_status()).topics
 

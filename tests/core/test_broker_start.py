@@ -45,9 +45,9 @@ def with_history(*, start: int = 0) -> MemoryProxy:
     """A topic with offsets `start` to 9, a batch and a second each."""
     proxy = a_broker()
     for offset in range(MESSAGES):
-        proxy.now_ns = taken_ns(offset)
+        proxy.now_s, proxy.now_ns = float(offset), taken_ns(offset)
         proxy.put(offset + 1)
-    proxy.now_ns = taken_ns(MESSAGES)
+    proxy.now_s, proxy.now_ns = float(MESSAGES), taken_ns(MESSAGES)
     if start:
         trim(proxy, start)
     return proxy

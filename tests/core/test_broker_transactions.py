@@ -273,6 +273,7 @@ class TestACommit:
     def test_on_a_full_disk_is_refused_while_staging_continues(self) -> None:
         proxy = a_broker()
         proxy.engine.failed(as_stored(proxy.durable), "the disk is full", now_s=0.0)
+        proxy.is_full = True
 
         stage, commit = proxy.ask(a_stage(1), put_body(1)), proxy.ask(a_commit(1))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import os
 import pickle
 import stat
@@ -25,6 +26,9 @@ from reliable_pubsub.common.key_files import (
     server_keys,
 )
 from reliable_pubsub.relay.above import reachable
+
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can change owners")
+STRANGER = 65_534
 
 
 class TestANewPair:
@@ -82,17 +86,44 @@ class TestASecretKey:
     def secret_file(self, tmp_path: Path) -> Path:
         return new_pair(tmp_path, "proxy")[1]
 
-    def test_that_others_can_read_is_refused(self, secret_file: Path) -> None:
-        secret_file.chmod(0o640)
+    @pytest.mark.parametrize("mode", [0o644, 0o604, 0o660])
+    def test_that_others_can_read_is_refused(self, secret_file: Path, mode: int) -> None:
+        secret_file.chmod(mode)
 
         with pytest.raises(ConfigurationError, match="chmod 600"):
             read_pair(secret_file)
 
-    def test_that_is_a_link_is_refused(self, secret_file: Path, tmp_path: Path) -> None:
+    @AS_ROOT
+    @pytest.mark.parametrize("mode", [0o640, 0o440])
+    def test_of_root_may_be_readable_by_its_group(self, secret_file: Path, mode: int) -> None:
+        secret_file.chmod(mode)
+
+        read_pair(secret_file)
+
+    @AS_ROOT
+    def test_of_another_user_that_a_group_can_read_is_refused(self, secret_file: Path) -> None:
+        secret_file.chmod(0o640)
+        os.chown(secret_file, STRANGER, STRANGER)
+
+        with pytest.raises(ConfigurationError, match="chmod 600"):
+            read_pair(secret_file)
+
+    def test_is_found_through_a_link_of_ones_own(self, secret_file: Path, tmp_path: Path) -> None:
+        """As in a Kubernetes Secret."""
         link = tmp_path / "link.key_secret"
         link.symlink_to(secret_file)
 
-        with pytest.raises(ConfigurationError, match="links are not followed"):
+        assert read_pair(link) == read_pair(secret_file)
+
+    @AS_ROOT
+    def test_through_the_link_of_another_user_is_refused(
+        self, secret_file: Path, tmp_path: Path
+    ) -> None:
+        link = tmp_path / "link.key_secret"
+        link.symlink_to(secret_file)
+        os.chown(link, STRANGER, STRANGER, follow_symlinks=False)
+
+        with pytest.raises(ConfigurationError, match="only links of root"):
             read_pair(link)
 
     def test_that_is_no_file_is_refused(self, tmp_path: Path) -> None:
@@ -110,6 +141,19 @@ class TestASecretKey:
 
 
 class TestTheKnownClients:
+    def test_cannot_be_known_where_the_folder_cannot_be_listed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It was read as empty, which revoked every key."""
+        new_pair(tmp_path, "sensor-1")
+
+        def denied(path: Path) -> list[str]:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+        monkeypatch.setattr(os, "listdir", denied)
+        with pytest.raises(ConfigurationError, match=r"cannot be listed.*belongs to"):
+            read_clients(tmp_path)
+
     def test_are_the_public_files_of_a_folder(self, tmp_path: Path) -> None:
         new_pair(tmp_path, "sensor-1")
         new_pair(tmp_path, "sensor-2")

@@ -17,7 +17,6 @@ from reliable_pubsub.proxy.core.survey import (
 from reliable_pubsub.proxy.core.topic_log import Retention
 from tests.fakes import (
     NOW_NS,
-    SECOND_NS,
     MemoryProxy,
     a_broker,
     a_get,
@@ -29,10 +28,10 @@ from tests.fakes import (
 )
 
 
-def survey(proxy: MemoryProxy, *, now_ns: int = NOW_NS, rows_max: int = 100) -> tuple[Survey, int]:
+def survey(proxy: MemoryProxy, *, rows_max: int = 100) -> tuple[Survey, int]:
     """A survey, and the number of its pieces."""
     pieces = 1
-    running = surveyed(proxy.state, now_ns=now_ns, rows_max=rows_max)
+    running = surveyed(proxy.state, rows_max=rows_max)
     while True:
         try:
             next(running)
@@ -56,7 +55,9 @@ class TestASurvey:
         for name, cursor in (("a", 10), ("b", 4), ("c", 9)):
             proxy.ask(a_get(cursor, client=name))
 
-        found, _ = survey(proxy, now_ns=proxy.now_ns + 7 * SECOND_NS, rows_max=2)
+        proxy.tick(now_s=7.0)
+
+        found, _ = survey(proxy, rows_max=2)
 
         assert found.slowest == (
             SurveyedSubscription(6, "t", "b", 7.0),
@@ -105,7 +106,7 @@ class TestASurvey:
     def test_leaves_out_what_ends_meanwhile_and_is_not_durable(self) -> None:
         names = [f"s{number:03}" for number in range(2 * PIECE_ROWS)]
         proxy = with_subscribers(*names)
-        running = surveyed(proxy.state, now_ns=NOW_NS)
+        running = surveyed(proxy.state)
         next(running)
         for name in names:
             proxy.ask(an_unsub(2, client=name))
@@ -175,11 +176,10 @@ class TestSettingsThatChange:
         proxy = a_broker(settings=BrokerSettings(retention=Retention(history_s=3600.0)))
         proxy.put(1)
         proxy.tick(now_s=1.0)
-        proxy.now_ns += 60 * SECOND_NS
-        proxy.tick(now_s=2.0)
+        proxy.tick(now_s=61.0)
         assert proxy.state.topics["t"].start == 0
 
         proxy.engine.reconfigure(BrokerSettings(retention=Retention(history_s=10.0)))
-        proxy.tick(now_s=3.0)
+        proxy.tick(now_s=62.0)
 
         assert proxy.state.topics["t"].start == 1

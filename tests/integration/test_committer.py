@@ -14,7 +14,7 @@ from reliable_pubsub.proxy.committer import CommitFailed, Committed, Committer
 from reliable_pubsub.proxy.core.outputs import Work
 from reliable_pubsub.proxy.core.records import Record
 from reliable_pubsub.proxy.push import EndpointSettings
-from reliable_pubsub.proxy.server import SPACE_S, Server
+from reliable_pubsub.proxy.server import Server
 from reliable_pubsub.proxy.server_settings import ServerSettings
 from tests.fakes import NOW_NS, a_hello, an_append
 
@@ -23,6 +23,8 @@ from .harness import ANY_PORT, PATIENCE_S
 
 class HeldStore:
     """A store whose first commit lasts until the test ends it."""
+
+    is_full = False
 
     def __init__(self) -> None:
         self.commits: list[int] = []  # records of each
@@ -168,17 +170,13 @@ def test_the_log_says_once_each_time_that_a_program_holds_the_write_ahead_log(
 def test_the_log_says_once_that_a_full_disk_can_be_written_again(tmp_path: Path) -> None:
     told: list[str] = []
     server = a_server(tmp_path, told.append)
-    server._full_at_s = 5.0
-
-    server._look_at_disk(5.0 + SPACE_S)
-    assert told == [], "nothing has been written since"
-    server.engine.handle(a_hello("publisher", "p"), b"", Mock(), now_s=0.0, now_ns=NOW_NS)
-    server.engine.committed(1)
-    for now_s in (4.9 + SPACE_S, 5.0 + SPACE_S, 6.0 + SPACE_S):
-        server._look_at_disk(now_s)
+    for is_full in (True, True, False, False):
+        server._committer.outcomes.append(Committed(0, is_full))
+        server._take_outcomes()
     server._close()
 
-    assert told == ["the store can be written again: puts continue"]
+    assert "puts are refused (STORAGE_FULL)" in told[0]
+    assert told[1:] == ["the store can be written again: puts continue"]
 
 
 def test_what_an_earlier_commit_made_durable_is_answered_before_a_failure_ends_the_proxy(

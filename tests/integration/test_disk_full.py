@@ -37,7 +37,9 @@ BODY_BYTES = 100_000
 class SmallDisk:
     """A tmpfs that only the processes inside see; the ballast is space that can be freed."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(
+        self, service: Service, *, size_mib: int = SIZE_MIB, ballast_mib: int = BALLAST_MIB
+    ) -> None:
         """Mount it, and fill most of it.
 
         Raises:
@@ -45,8 +47,8 @@ class SmallDisk:
         """
         service.data_dir.mkdir()
         script = (
-            f"mount -t tmpfs -o size={SIZE_MIB}m none {service.data_dir} && "
-            f"head -c {BALLAST_MIB}M /dev/zero > {service.data_dir}/ballast && "
+            f"mount -t tmpfs -o size={size_mib}m none {service.data_dir} && "
+            f"head -c {ballast_mib}M /dev/zero > {service.data_dir}/ballast && "
             "echo ready: disk && exec sleep 1000"
         )
         try:

@@ -83,6 +83,10 @@ class OnDisk(StoreReader):
         self._store = Store(directory, "os")
         super().__init__(open_reader(self._store.path), cache_bytes_max=cache_bytes_max)
 
+    @property
+    def is_full(self) -> bool:
+        return self._store.is_full
+
     def commit(self, records: Sequence[Record]) -> None:
         self._store.commit(records)
         self.add([one for one in records if isinstance(one, Appended)])
@@ -116,6 +120,10 @@ def in_postgres(cache_bytes_max: int) -> Iterator[AStore]:
         def __init__(self) -> None:
             self._store = PostgresStore(shared_server().new_schema(), "sync", pause=fail)
             super().__init__(self._store.open_reader(), cache_bytes_max=cache_bytes_max)
+
+        @property
+        def is_full(self) -> bool:
+            return self._store.is_full
 
         def commit(self, records: Sequence[Record]) -> None:
             if records:
@@ -233,7 +241,7 @@ def take_other_step(proxy: MemoryProxy, number: int, verb: str, topic: str, valu
                 apply(proxy.state, [charged])
                 proxy.uncommitted.append(charged)
         case "trim":
-            apply(proxy.state, records := due(proxy.state, now_s=float(number), now_ns=NOW_NS))
+            apply(proxy.state, records := due(proxy.state, now_s=float(number)))
             proxy.uncommitted += records
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from click.testing import CliRunner, Result
@@ -22,6 +25,8 @@ from reliable_pubsub.proxy.store import Store
 from reliable_pubsub.proxy.stored_state import FILE_NAME, read_state
 from tests.fakes import a_beginning, an_append
 
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can change owners")
+STRANGER = 65_534
 BODY = b"x" * 50_000
 
 
@@ -45,6 +50,29 @@ def read(store: Store) -> StoredState:
 
 def run(*words: str | Path) -> Result:
     return CliRunner().invoke(main, list(map(str, words)), env={"COLUMNS": "140"})
+
+
+def as_stranger(work: Callable[[], Result]) -> str:
+    """What a command prints that another user runs, in a process of its own."""
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.setgroups([])
+            os.setgid(STRANGER)
+            os.setuid(STRANGER)
+            os.write(write_end, work().output.encode())
+        finally:
+            os._exit(0)
+    os.close(write_end)
+    with open(read_end, encoding="utf-8") as output:
+        text = output.read()
+    os.waitpid(child, 0)
+    return text
+
+
+def facts(directory: Path) -> dict[str, tuple[bytes, int]]:
+    return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in directory.iterdir()}
 
 
 def content(directory: Path) -> dict[str, bytes]:
@@ -86,6 +114,70 @@ class TestCheck:
         assert (result.exit_code, "holds no store" in " ".join(result.output.split())) == (2, True)
         assert not (tmp_path / "nothing").exists()
 
+    def test_changes_nothing_in_a_backup(self, tmp_path: Path) -> None:
+        filled(tmp_path / "data").close()
+        assert run("backup", tmp_path / "backup", "--data-dir", tmp_path / "data").exit_code == 0
+        before = facts(tmp_path / "backup")
+
+        checked = run("check", tmp_path / "backup")
+        restored = run("restore", tmp_path / "backup", tmp_path / "restored")
+
+        assert (checked.exit_code, restored.exit_code) == (0, 0), (checked.output, restored.output)
+        assert facts(tmp_path / "backup") == before
+        assert run("check", tmp_path / "restored").exit_code == 0
+
+    @AS_ROOT
+    @pytest.mark.parametrize("is_killed", [False, True])
+    def test_reads_what_another_user_may_only_read(self, is_killed: bool) -> None:
+        with TemporaryDirectory(dir="/tmp") as folder:
+            data = Path(folder) / "data"
+            store = filled(data)
+            if is_killed:
+                shutil.copytree(data, data.with_name("killed"))
+                store.close()
+                data = data.with_name("killed")
+            else:
+                store.close()
+            for path in (Path(folder), data, *data.iterdir()):
+                path.chmod(0o555 if path.is_dir() else 0o444)
+
+            result = as_stranger(lambda: run("check", data))
+
+            assert "messages=40" in result
+
+    @AS_ROOT
+    def test_names_the_owner_of_what_it_may_not_read(self) -> None:
+        with TemporaryDirectory(dir="/tmp") as folder:
+            Path(folder).chmod(0o755)
+            data = Path(folder) / "data"
+            filled(data).close()
+            data.chmod(0o755)
+
+            result = as_stranger(lambda: run("check", data))
+
+            assert "belongs to root (uid 0)" in " ".join(result.split())
+
+
+class TestFilesOfAnotherOwner:
+    @AS_ROOT
+    def test_are_still_theirs_after_root_has_compacted_or_copied_them(self, tmp_path: Path) -> None:
+        data = thinned(tmp_path / "data")
+        for path in (data, *data.iterdir()):
+            os.chown(path, STRANGER, STRANGER)
+        (data / FILE_NAME).chmod(0o640)
+
+        assert run("compact", data).exit_code == 0
+        assert run("backup", tmp_path / "backup", "--data-dir", data).exit_code == 0
+        assert run("restore", tmp_path / "backup", tmp_path / "restored").exit_code == 0
+        Store(tmp_path / "restored", "sync").close()  # as a start with --accept-loss
+
+        assert (data / FILE_NAME).stat().st_mode & 0o777 == 0o640
+        for place in (data, tmp_path / "backup", tmp_path / "restored"):
+            owners = {
+                (path.stat().st_uid, path.stat().st_gid) for path in (place, *place.iterdir())
+            }
+            assert owners == {(STRANGER, STRANGER)}
+
 
 class TestCompact:
     def test_keeps_everything_and_gives_space_back(self, tmp_path: Path) -> None:
@@ -100,7 +192,7 @@ class TestCompact:
         assert (data / FILE_NAME).stat().st_size < size // 3
         assert (data / FILE_NAME).stat().st_mode & 0o777 == 0o600
         assert sorted(path.name for path in data.iterdir()) == sorted(
-            ["initialised", "lock", FILE_NAME]
+            ["initialised", "lock", FILE_NAME, "reserve"]
         )
         with closing(Store(data, "sync")) as store:
             assert read(store) == state

@@ -229,7 +229,10 @@ class TestAFullDisk:
             with pytest.raises(StorageFullError):
                 store.commit([big])
             store.connection.execute("PRAGMA max_page_count = 1000000")
+            assert store.is_full
+            store.commit([])  # look again
             store.commit([big])
+            assert not store.is_full
 
         assert stored_in(tmp_path).topics[0].end == 1
 
