@@ -73,7 +73,7 @@ from .qos0 import BecameOfOffer, patterns_listening, take_offer
 from .qos0_interest import Wanted
 from .quotas import Quotas
 from .records import Administered, Decision, Expired, Record
-from .replies import echo, malformed, too_many
+from .replies import echo, malformed, misplaced, too_many
 from .rights import needs_of_staged, part_of
 from .sessions import heard
 from .state import BrokerSettings, EngineTiming, Setup, State
@@ -209,10 +209,7 @@ class Engine:
             return
         if not is_here:
             self.malformed_count += 1
-            other = "subscriber" if role == "publisher" else "publisher"
-            text = f"{request.__struct_config__.tag} does not belong on the {role} endpoint; "
-            text += f"connect it to the {other} endpoint, which is named where the proxy says ready"
-            self._answer(reply_to, malformed(self.state, text, request))
+            self._answer(reply_to, misplaced(self.state, request, role))
             return
         if authority.has_rights:
             if (shown := authority.shown(key, request)) is not None:
@@ -358,9 +355,7 @@ class Engine:
         taken = take_offer(self.state, offered, is_wanted=is_wanted, now_ns=now_ns)
         if taken == "refused" or taken == "unwanted":
             return taken
-        self.waiting.has_come(offered.topic, to_ring=True)
-        for pattern in patterns:
-            self.waiting.has_come(pattern, to_ring=True)
+        self.waiting.has_come(offered.topic, *patterns, to_ring=True)
         if is_pushed:
             number = self.state.rings.number
             self.outputs.append(self.pushes.unstored(offered.topic, taken, offered.body, number))
@@ -444,8 +439,7 @@ class Engine:
             self._put_off()
         self.state.leases.now_s = self._setup.attention.at(now_s)
         self.local.look(self.state, now_s, now_ns)
-        due = self._due(now_s)
-        if due:
+        if due := self._due(now_s):
             self._apply(due)
         if self.state.groups_due:
             for topic in topics_due(self.state):

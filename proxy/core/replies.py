@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from reliable_pubsub.common.core.answers import AnyReply, Limit, Malformed
-from reliable_pubsub.common.core.message_base import Reply, Request
+from reliable_pubsub.common.core.message_base import Reply, Request, Role
 from reliable_pubsub.common.core.requests import AnyRequest
 from reliable_pubsub.relay.core.attendance import Excess
 
@@ -48,6 +48,14 @@ def echo(state: State, request: Request | Reply) -> dict[str, Any]:
 def decided(state: State, reply: AnyReply, *records: Record) -> Decision:
     """A reply that leaves when its records are durable."""
     return Decision(reply, records, state.lsn + len(records))
+
+
+def misplaced(state: State, request: AnyRequest, role: Role) -> Malformed:
+    """Answer a request that came at the other role's endpoint."""
+    other = "subscriber" if role == "publisher" else "publisher"
+    text = f"{request.__struct_config__.tag} does not belong on the {role} endpoint; "
+    text += f"connect it to the {other} endpoint, which is named where the proxy says ready"
+    return malformed(state, text, request)
 
 
 def malformed(state: State, text: str, request: AnyRequest | None = None) -> Malformed:

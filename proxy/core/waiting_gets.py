@@ -120,13 +120,12 @@ class WaitingGets:
             if (request.epoch, request.request) >= (before.epoch, before.request):
                 self._take([request.client], until_s=OVERTAKEN)
 
-    def has_come(self, topic: str | Pattern, *, to_ring: bool = False) -> None:
-        """A topic, or one of a pattern, has new messages."""
-        on = self._on.get(topic)
-        if on:
-            self._take(
-                [one for one in on if not to_ring or _ring_of(self.of[one].request) is not UNSET]
-            )
+    def has_come(self, *sources: str | Pattern, to_ring: bool = False) -> None:
+        """Topics, or some of patterns, have new messages."""
+        for source in sources:
+            if on := self._on.get(source):
+                rings = (one for one in on if _ring_of(self.of[one].request) is not UNSET)
+                self._take(list(rings) if to_ring else list(on))
 
     def has_changed(self, subscriber: str) -> None:
         """A subscription has changed without a request from its subscriber."""

@@ -371,7 +371,10 @@ RIGHT: dict[str, tuple[Callable[[House], Any], dict[str, Any]]] = {
     "Stream.close": (lambda house: house.stream.close, {}),
     "Publisher.resume": (lambda house: house.publisher.resume, {}),
     "Publisher.connect": (lambda house: house.publisher.connect, {}),
+    "Publisher.topics": (lambda house: house.publisher.topics, {}),
     "Subscriber.connect": (on_subscriber("connect"), {}),
+    "Subscriber.topics": (on_subscriber("topics"), {}),
+    "Subscriber.off": (on_subscriber("off"), {"topic": "t"}),
     "Subscriber.close": (on_subscriber("close"), {}),
     "Subscriber.keep_alive": (on_subscriber("keep_alive"), {}),
     "Ticket.result": (lambda house: house.stream.put("t", b"x").result, {}),
@@ -433,9 +436,12 @@ def calls_of(kind: type) -> Iterator[tuple[str, Any]]:
         yield kind.__name__, kind
     if issubclass(kind, Struct) and kind is not Message:
         return
-    for name, member in vars(kind).items():
-        if isinstance(member, FunctionType) and not name.startswith("_"):
-            yield f"{kind.__name__}.{name}", member
+    for base in reversed(kind.__mro__):
+        if not base.__module__.startswith("reliable_pubsub."):
+            continue
+        for name, member in vars(base).items():
+            if isinstance(member, FunctionType) and not name.startswith("_"):
+                yield f"{kind.__name__}.{name}", member
 
 
 def function_of(call: Any) -> Any:
