@@ -257,7 +257,7 @@ def _through_the_gate(method: Method[S, P, T], *, closes: bool) -> Method[S, P, 
     @wraps(method)
     async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         gate = self._gate
-        await gate.enter(timeout_of(method, kwargs) if kwargs else None, closes=closes)
+        await gate.enter(timeout_of(method, kwargs, self) if kwargs else None, closes=closes)
         try:
             result = await inner(self, *args, **kwargs)
         except BaseException as error:

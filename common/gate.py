@@ -371,7 +371,7 @@ def _through_the_gate(
             turn = _Turn(threading.Lock(), threading.get_ident(), shared)
             turn.mark.acquire()
             if kwargs:
-                turn.timeout_s = timeout_of(method, kwargs)
+                turn.timeout_s = timeout_of(method, kwargs, self)
             others = self._gate.enter(turn, after_close=after_close, recovers=recovers)
             result = share(self, shared, others) if shares else inner(self, *args, **kwargs)
             # Its last step before the return.
@@ -384,14 +384,14 @@ def _through_the_gate(
     return wraps(method)(call)
 
 
-def timeout_of(method: Any, given: Mapping[str, Any]) -> float | None:
+def timeout_of(method: Any, given: Mapping[str, Any], client: object) -> float | None:
     """The `timeout_s` of a call, checked."""
     timeout_s = given.get("timeout_s")
     if timeout_s is None or method.__name__.startswith("_"):
         return timeout_s
     if "timeout_s" not in method.__code__.co_varnames:
         return None  # Python refuses the call
-    checked_s: float = check_argument(method, "timeout_s", timeout_s)
+    checked_s: float = check_argument(method, "timeout_s", timeout_s, None, client)
     return checked_s
 
 

@@ -20,7 +20,7 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, TypeVar, cast
 
 from msgspec import Meta, Struct
@@ -91,7 +91,7 @@ def _checking(function: Callable[..., Any]) -> Callable[..., Any]:
                     parameter, value = parameters[name], given[place]
                     if parameter is not ANYTHING and type(value) not in parameter.passes:
                         kinds = ()
-                        value = _taken(parameter, value, name, function)
+                        value = _taken(parameter, value, name, function, given[:own])
                         given = (*given[:place], value, *given[place + 1 :])
                 for name, value in named.items():
                     parameter, kind = parameters.get(name, ANYTHING), type(value)
@@ -101,7 +101,7 @@ def _checking(function: Callable[..., Any]) -> Callable[..., Any]:
                         (kind in parameter.numbers and parameter.low <= value <= parameter.high)
                         or (kind in parameter.kinds and value in parameter.values)
                     ):
-                        named[name] = _taken(parameter, value, name, function)
+                        named[name] = _taken(parameter, value, name, function, given[:own])
             except UsageError:
                 if refused is not None:
                     refused(*given, **named)
@@ -145,18 +145,25 @@ def check_fields(value: Struct) -> None:
 
 
 def check_argument(
-    door: Callable[..., Any], name: str, value: Any, parameter: Parameter | None = None
+    door: Callable[..., Any],
+    name: str,
+    value: Any,
+    parameter: Parameter | None = None,
+    *owner: object,
 ) -> Any:
     """Check one argument, where the decorator is too slow; return the plain value.
 
     Args:
         parameter: what is allowed, where another argument decides about it; by default what the
             annotation says.
+        owner: the object whose method it is, if a base class defines that.
     """
-    return _taken(parameter or _parameters_of(door)[name], value, name, door)
+    return _taken(parameter or _parameters_of(door)[name], value, name, door, owner)
 
 
-def _taken(parameter: Parameter, value: Any, name: str, door: Any) -> Any:
+def _taken(
+    parameter: Parameter, value: Any, name: str, door: Any, owner: Sequence[object] = ()
+) -> Any:
     if type(value) in parameter.passes:
         return value
     try:
@@ -165,6 +172,9 @@ def _taken(parameter: Parameter, value: Any, name: str, door: Any) -> Any:
         why = f"; {error}" if str(error) else ""
         cause = error.__cause__
     call = door.__qualname__.removesuffix(".__init__")
+    for one in owner:  # a program knows its class, and not the base that has the method
+        kind = one if isinstance(one, type) else type(one)
+        call = call.replace(door.__qualname__.partition(".")[0], kind.__name__, 1)
     raise UsageError(
         f"{call}: {name} is {shown(value)}, allowed is {parameter.allowed}{why}. Nothing was done; "
         f"help({call}) says more"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -166,7 +167,11 @@ def test_with_reject_the_message_becomes_a_dead_letter_and_run_continues() -> No
     assert letter.headers["dead-letter-reason"] == "ValueError: bad b (handled 2 times)"
 
 
-def test_an_error_text_that_no_header_can_hold_is_shortened_and_escaped() -> None:
+def test_an_error_text_that_no_header_can_hold_is_shortened_and_escaped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.CRITICAL, "reliable_pubsub")  # no report of a test can hold it, too
+
     def handle(message: Message) -> None:
         raise ValueError("\ud800" + "x" * 10_000)
 

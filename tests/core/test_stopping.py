@@ -272,7 +272,7 @@ NO_REQUEST = {  # gated, and nothing is asked
     "Publisher": {"stream", "in_doubt", "transaction_in_doubt", "note"},
     "Subscriber": {
         *("use_push", "record", "write_note", "note", "is_pushed", "push_counts"),
-        *("unstored_counts", "abandon", "stop", "on"),
+        *("unstored_counts", "abandon", "stop", "on", "off"),
     },
     "Admin": set(),
 }

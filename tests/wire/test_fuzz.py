@@ -162,7 +162,7 @@ def test_any_answer_is_read_back_as_it_was_written(
             FetchedTopic("t", 1, "log", 0, 0, (BatchHeader(at, 1, "p", 1, 1, 0, len(b)),), at + 1)
             for at, b in enumerate(bodies)
         )
-        reply = msgspec.structs.replace(reply, topics=topics)
+        reply = msgspec.structs.replace(reply, topics=topics, unstored=())
         body = b"".join(bodies)
         assert decode_reply(encode(reply, body)) == (reply, body)
     else:
