@@ -472,8 +472,8 @@ class TestADeliveryCountsWhenTheProgramHasTheMessage:
         for message in one.messages("jobs", timeout_s=0):
             if message.offset == 2:  # in a run by now
                 one._gate.steps.drop()
-                one._gate.steps = None
-                one._begin_again()
+                one._gate.steps, one._gate._is_broken = None, True
+                one._gate.begin_again()
                 break
 
         again = [message for _ in range(50) for message in one.get("jobs")]

@@ -194,8 +194,8 @@ class TestAnAge:
         pass_time(proxy, 100.0)
 
         everything = proxy.ask(a_sub(1, start=Start("age", 2000 * SECOND_NS)))
-        recent = proxy.ask(a_sub(2, start=Start("age", 500 * SECOND_NS)))
-        nothing = proxy.ask(a_sub(3, start=Start("age", 50 * SECOND_NS)))
+        recent = proxy.ask(a_sub(2, start=Start("age", 500 * SECOND_NS), seeks=True))
+        nothing = proxy.ask(a_sub(3, start=Start("age", 50 * SECOND_NS), seeks=True))
 
         begins = [one.cursor for one in (everything, recent, nothing) if isinstance(one, SubAck)]
         assert begins == [0, 1, 2]

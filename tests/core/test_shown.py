@@ -30,7 +30,7 @@ class TestWhatWasPut:
 
         assert lines == [
             "sent topic1 0 fig3_1: Topic1 Msg_1",
-            "sent topic1 1 fig3_2: \\x1b[31m",
+            "sent topic1 1 fig3_2: U+001B[31m",
             f"unwanted topic1 2 fig3_3: {'x' * 200}...",
         ]
 

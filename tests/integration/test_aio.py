@@ -377,6 +377,7 @@ RIGHT: dict[str, Any] = {
     "reason": "bad",
     "message": None,
     "receipt": None,
+    "start": 0,
 }
 
 
