@@ -14,6 +14,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final, Generic, TypeVar
 
+from . import threads
+
 T = TypeVar("T")
 SOON_S: Final = 0.001  # a job is waited for this long; most writes are done then, which is cheaper
 
@@ -60,7 +62,7 @@ class StateThread:
     def _begin(self, do: Callable[[], T]) -> _Job[T]:
         if not self._has_begun:
             # A daemon: the program may end while the disk hangs. It refers to the queue only.
-            threading.Thread(target=_work, args=(self._jobs,), name="state", daemon=True).start()
+            threads.start(partial(_work, self._jobs), name="state")
             self._has_begun = True
         job = _Job(do)
         self._jobs.put(job)

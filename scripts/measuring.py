@@ -29,7 +29,10 @@ from .watched_proxy import ANSWERS, COUNTS, count_calls
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "run"
 # Of the lab: by which the scripts count and start. They come with the scripts to another version.
-BROUGHT = ("link.py", "child_process.py", "reaper.py", "text_table.py")
+BROUGHT = (
+    *("lab/link.py", "lab/child_process.py", "lab/reaper.py", "lab/text_table.py"),
+    *("common/terminal.py", "common/core/visible.py"),
+)
 PAYLOAD = b"x" * 100
 ANSWER_S = 120.0  # longer than any single piece of work takes on a busy machine
 # Forked from a process that has imported everything and made no client.
@@ -271,7 +274,7 @@ def checkout(commit: str) -> Iterator[Path]:
             shutil.rmtree(tree / "scripts")
             shutil.copytree(ROOT / "scripts", tree / "scripts")
             for name in BROUGHT:
-                shutil.copy(ROOT / "lab" / name, tree / "lab")
+                shutil.copy(ROOT / name, tree / name)
             yield tree
         finally:
             command = ["git", "worktree", "remove", "--force", str(tree)]

@@ -57,10 +57,13 @@ def test_profile_shows_the_cpu_of_each_thread_and_compares_it_with_a_commit() ->
 
 def test_what_runs_in_another_version_imports_only_what_every_version_has() -> None:
     """The package moves its modules; its public names stay, and the files of BROUGHT come along."""
-    brought = {f"reliable_pubsub.lab.{Path(name).stem}" for name in BROUGHT}
+    brought = {f"reliable_pubsub.{name.removesuffix('.py').replace('/', '.')}" for name in BROUGHT}
     serving = ("cpu_costs", "measuring", "watched_proxy")
     files = {ROOT / "scripts" / f"{name}.py": "scripts" for name in serving}
-    files |= {ROOT / "lab" / name: "reliable_pubsub.lab" for name in BROUGHT}
+    files |= {
+        ROOT / name: f"reliable_pubsub.{str(Path(name).parent).replace('/', '.')}"
+        for name in BROUGHT
+    }
 
     imported = {
         resolve_name("." * node.level + (node.module or ""), package) if node.level else node.module

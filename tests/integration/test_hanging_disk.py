@@ -16,7 +16,6 @@ from reliable_pubsub.common.core.requests import Ack, Hello
 from reliable_pubsub.common.core.status import CommitterStatus, Status, StatusReport
 from reliable_pubsub.common.core.wire import decode_reply, encode
 from reliable_pubsub.proxy import committer
-from reliable_pubsub.proxy import server as proxy_server
 from tests.fakes import a_hello, a_put, a_sub, put_body
 
 from .gated_store import GatedStore
@@ -147,9 +146,8 @@ class TestWhileTheDiskDoesNotAnswer:
 
 @pytest.mark.usefixtures("server")
 def test_a_full_disk_is_reported_in_the_log_once_and_so_is_its_end(
-    store: GatedStore, service: Service, monkeypatch: pytest.MonkeyPatch
+    store: GatedStore, service: Service
 ) -> None:
-    monkeypatch.setattr(proxy_server, "SPACE_S", 0.0)
     with service.open_publisher("p", retry=AT_ONCE) as publisher:
         publisher.put("t", b"1")
         store.is_full = True
