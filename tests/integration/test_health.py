@@ -313,10 +313,12 @@ def test_unknown_keys_are_counted_logged_and_in_the_audit_log(tmp_path: Path) ->
             found: Callable[[], ConnectionsStatus] = lambda: _connections(service)  # noqa: E731
             eventually(lambda: found().unknown_keys >= 3, "count of unknown keys")
             eventually(lambda: found().failed_handshakes >= 1, "count of a peer without a key")
+            said = "unknown keys were refused"
+            eventually(lambda: said in service.proxy.stderr, "line of the refused keys")
         audit = [one for one in service.audit(1) if one["event"] == "unknown_key"]
         assert audit
         assert len(audit[0]["key"]) == 40
-        assert service.proxy.stderr.count("unknown keys were refused") == 1
+        assert service.proxy.stderr.count(said) == 1
     finally:
         service.close()
 
