@@ -41,7 +41,7 @@ class AioShell:
     """A socket and a state; for one conversation at a time, in one event loop."""
 
     def __init__(self, transport: Transport, state: ClientState, files: StateThread | None) -> None:
-        """Put them together; the transport is a `ReqTransport`.
+        """Combine them; the transport is a `ReqTransport`.
 
         Args:
             files: writes the state, if it is in files.

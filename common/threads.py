@@ -61,7 +61,7 @@ class Shortage:
     """Lets one piece of work survive a lack of descriptors or memory; used by one thread."""
 
     def __init__(self, what: str, warn: Callable[[str], None] = _LOG.warning) -> None:
-        """Nothing was lacking yet.
+        """Begin without a shortage.
 
         Args:
             what: names the work in the warning.
@@ -72,7 +72,7 @@ class Shortage:
 
     @contextmanager
     def survived(self, pause_s: float = SHORTAGE_S) -> Iterator[None]:
-        """Drop a shortage that ends the block, and pause: the caller tries again."""
+        """Suppress a shortage that ends the block, and pause; the caller retries."""
         try:
             yield
         except Exception as error:
@@ -82,7 +82,7 @@ class Shortage:
             if now_s >= self._report_at_s:
                 self._report_at_s = now_s + REPORT_S
                 self._warn(
-                    f"warning: {self._what} is delayed ({error}): this process has run out of "
+                    f"warning: {self._what} is delayed ({error}): this process is out of "
                     "file descriptors or memory. It continues when there are some again; raise "
                     "LimitNOFILE (`ulimit -n`) if this is usual"
                 )

@@ -128,7 +128,7 @@ def unsealed(manifests: Sequence[Manifest]) -> list[str]:
 
 @click.command(context_settings=CONTEXT_SETTINGS, epilog=EXIT_CODES)
 @config_option()
-@click.option("--topic", multiple=True, help="Read only this topic; may be given several times.")
+@click.option("--topic", multiple=True, help="Read only this topic; repeatable.")
 @click.option("--live", is_flag=True, help="Read the proxy's topics.")
 @click.option(
     "--archive", type=ArchivePath(), help="Read this archive, a folder or s3://BUCKET/PREFIX."

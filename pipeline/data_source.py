@@ -282,7 +282,7 @@ class MessagesStream(_Messages, DataSourceStreamReader, SupportsTriggerAvailable
 
 
 class TableReader(DataSourceReader):
-    """A table of what the proxy knows. One task reads it."""
+    """One of the proxy's tables. One task reads it."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options

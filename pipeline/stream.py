@@ -99,7 +99,7 @@ class QueryStream:
         return ending_offsets(self._options.ending, self._topics.extents(), self._topics.find_time)
 
     def latest(self, start: Mapping[str, Any], rows_max: int | None) -> Json:
-        """The end of the next batch; `start` itself if there is nothing new.
+        """Return the end of the next batch; `start` itself if there is nothing new.
 
         Args:
             start: the end of the last batch. Spark asks only when that one is finished, so this

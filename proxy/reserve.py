@@ -61,7 +61,7 @@ class Reserve:
         return True
 
     def free_bytes(self) -> int:
-        """The space of the disk that is not taken."""
+        """Return the free space of the disk."""
         with suppress(OSError):
             disk = os.statvfs(self.path.parent)
             return disk.f_frsize * disk.f_bavail

@@ -364,8 +364,8 @@ class Server:
         if self._clock_steps < 0 and local.ahead_s >= 1:
             self._warn(
                 f"warning: stored messages have timestamps up to {local.ahead_s:,.0f} s ahead of "
-                "this system's clock, which is wrong now or was wrong then. The timestamps of "
-                "their topics stay ahead until it has caught up (docs/guarantees.md)"
+                "this system's clock, which is or was wrong. Their topics' timestamps "
+                "stay ahead until the clock catches up (docs/guarantees.md)"
             )
         elif local.steps > max(self._clock_steps, 0):
             where = "back" if local.step_s < 0 else "forward"

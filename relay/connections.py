@@ -130,7 +130,7 @@ class Connections:
         return len(self._by_descriptor)
 
     def take(self) -> Received | None:
-        """The next message, without waiting, however many frames a stranger sends.
+        """Return the next message without waiting, however many frames a stranger sends.
 
         Our messages have few. Of a longer one the first are kept, and the others are let go in
         parts, so that none takes the loop for long. The connection of one that has ended may be
@@ -199,7 +199,7 @@ class Connections:
         return self.at(connection.descriptor) is not connection
 
     def look(self, count_max: int) -> None:
-        """Take what has happened, at most this many events."""
+        """Take the events that happened, at most this many."""
         self._take_events(count_max)
 
     def arrived(self) -> tuple[list[Connection], bool]:

@@ -244,7 +244,7 @@ class SubscriberMachine(ClientMachine):
             subscriber.seek(step.topic, Now)
 
     def _again(self, step: Step) -> bool:
-        """Whether this step seeks, too; the same in each process that tries it."""
+        """Return whether this step also seeks; the same in each process that tries it."""
         key = f"{self._world.seed} {self.name} {step.topic} {step.start}"
         return random.Random(key).random() < self._faults.again
 

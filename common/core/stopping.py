@@ -23,7 +23,7 @@ class StopSignal:
     """
 
     def __init__(self) -> None:
-        """Create a signal that was not set."""
+        """Create an unset signal."""
         self.count = self.heeded = 0
 
     def set(self) -> None:
@@ -39,7 +39,7 @@ class Until:
     """One `run` or loop, which lasts until the signal is set."""
 
     def __init__(self, signal: StopSignal) -> None:
-        """Begin; a signal that nothing has heeded ends it."""
+        """Begin; an unused signal ends it."""
         self.signal = signal
         self.begun = signal.heeded
 
@@ -55,7 +55,7 @@ class Until:
 def until_stopped(
     conversation: Conversation[T], is_stopped: Callable[[], bool], grace_s: float = 0.0
 ) -> Conversation[T]:
-    """Carry out a conversation in short waits, and break it off when it is to be stopped.
+    """Run a conversation in short waits, and interrupt it on a stop.
 
     Args:
         grace_s: how long it may still wait then.

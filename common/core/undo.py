@@ -13,14 +13,14 @@ class Mark(Protocol):
     """The mark of a call; see `Gate`."""
 
     def locked(self) -> bool:
-        """Whether the call has not ended properly."""
+        """Return whether the call has not ended properly."""
 
 
 class Undo:
-    """What the newest call has changed: each owner, with its state before."""
+    """The changes of the newest call: each owner, with its earlier state."""
 
     def __init__(self) -> None:
-        """Create it; nothing has changed."""
+        """Create an empty log."""
         self.before: dict[Any, Any] = {}
         self._mark: Mark | None = None
 

@@ -70,7 +70,7 @@ class BrokerSettings(Struct, frozen=True, kw_only=True):
 
 
 class EngineTiming(Struct, frozen=True, kw_only=True):
-    """How long the engine waits, in seconds."""
+    """The engine's wait times, in seconds."""
 
     lazy_s: float = 0.1  # how long a cursor that came with a GET may wait to be written
     disk_patience_s: float = 1.0  # a reply that waits longer is replaced by BUSY

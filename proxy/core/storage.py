@@ -13,7 +13,7 @@ from reliable_pubsub.common.core.errors import PubSubError
 
 from .records import Appended, Record
 
-DISK_FULL: Final = "the disk of the proxy is full"
+DISK_FULL: Final = "the proxy's disk is full"
 
 
 class StorageFullError(PubSubError):
@@ -46,7 +46,7 @@ class Storage(Protocol):
 
     @property
     def is_full(self) -> bool:
-        """Whether no message can be stored, as far as the last commit has found."""
+        """Return whether the disk was too full for messages at the last commit."""
 
     def commit(self, records: Sequence[Record]) -> None:
         """Make records durable: all of them or none.

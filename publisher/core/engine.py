@@ -51,8 +51,8 @@ from .transaction import Transaction, stage_and_commit
 
 NO_CALLS: Sequence[Call] = ()
 IN_BLOCK: Final = (
-    "this publisher has an open transaction: put through that, end its block first, or use another "
-    "publisher. Nothing was done"
+    "this publisher has an open transaction: put through the transaction, end its block "
+    "first, or use another publisher. Nothing was done"
 )
 topic_of: Callable[[Encoded | Numbered], str] = attrgetter("topic")
 

@@ -212,7 +212,9 @@ class SubscriberEngine:
         topic, place = subscription.topic, subscription.place
         if place.terms.by_pattern or not subscription.is_subscribed:
             pattern = covering[0].pattern
-            raise UsageError(f"topic {topic!r} is of the pattern {pattern}; unsubscribe that")
+            raise UsageError(
+                f"topic {topic!r} belongs to the pattern {pattern}; unsubscribe the pattern"
+            )
         terms = reduce(Terms.joined, [one.asked.terms for one in covering])
         asked = Asked(terms=terms, max_deliveries=covering[0].asked.max_deliveries)
         yield from self._subscribing.subscribe(subscription, asked)

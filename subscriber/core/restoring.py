@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ProgramState(NamedTuple):
-    """What the program had of a subscription when a call began."""
+    """A subscription's messages in hand when a call began."""
 
     in_hand: Message | None
     lost_end: int | None
@@ -27,7 +27,7 @@ class ProgramState(NamedTuple):
 
     @classmethod
     def of(cls, one: TopicSubscription) -> ProgramState:
-        """What it has now."""
+        """Return its present state."""
         return cls(one.in_hand, one.lost_end, one.letter, one.run, one.is_kept, one.place)
 
 
