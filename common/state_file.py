@@ -164,7 +164,7 @@ class StateFile:
             ) from error
 
     def _check_files(self) -> None:
-        """Check that the next process with this id will find what is written, and the lock.
+        """Check that the next process with this id will find the state and the lock.
 
         One of the two files at each write, because looking at one takes as long as a third of it.
 

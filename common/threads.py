@@ -1,8 +1,8 @@
-"""Threads that have to run until they are asked to end, and the shortages that they survive.
+"""Threads that must run until asked to end, and the shortages that they survive.
 
-An error ends a thread silently: the process goes on without it, and nothing is checked any more
-that the thread has checked. So threads are started here. A death is logged with its traceback and
-recorded, and the health checks, the status and the watchdog report it (rule R34).
+An error ends a thread silently: the process continues without it, and without its checks. So
+threads are started here. A death is logged with its traceback and recorded, and the health checks,
+the status and the watchdog report it (rule R34).
 """
 
 from __future__ import annotations

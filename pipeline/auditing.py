@@ -48,7 +48,7 @@ OnTopic = Callable[[TopicSight], None]
 
 
 def whereabouts(options: SourceOptions) -> dict[str, Whereabouts]:
-    """Return what the proxy reports about each wanted topic.
+    """Return the proxy's report about each wanted topic.
 
     Raises:
         ProxyUnreachableError.
@@ -68,7 +68,7 @@ def kept_files(archive: Location, options: SourceOptions) -> list[ArchivedFile]:
 
 
 def refuse_unread(options: SourceOptions, found: Collection[str]) -> None:
-    """Check that every named topic is in what the audit reads.
+    """Check that the audit reads every named topic.
 
     Raises:
         UsageError: one is missing, so the verdict would not cover it.

@@ -359,7 +359,7 @@ class Server:
         self.observation.beat(now_s, self.engine.state)
 
     def _look_at_clock(self) -> None:
-        """Warn when the wall clock was set, or what is stored has timestamps ahead of it."""
+        """Warn when the wall clock was set, or stored messages have timestamps ahead of it."""
         local = self.engine.local
         if self._clock_steps < 0 and local.ahead_s >= 1:
             self._warn(

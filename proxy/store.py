@@ -369,7 +369,7 @@ class Store:
             self._give_pages_back(excess)
 
     def _tidy(self, work: Callable[[], object]) -> None:
-        """Do optional work; without space it is left for the next time.
+        """Do optional work; without space, postpone it.
 
         No message is stored before that: what is done then is less, and needs less space.
 

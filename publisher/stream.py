@@ -466,7 +466,7 @@ class Stream:
         """Flush, and release the publisher.
 
         Raises:
-            TimedOutError: not everything is stored in time; a note says what is not sent.
+            TimedOutError: some messages are not stored in time; a note lists the unsent ones.
             PubSubError: as `flush`; the publisher is released nevertheless.
         """
         self.sender.close(timeout_s=timeout_s)

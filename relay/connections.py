@@ -1,4 +1,4 @@
-"""The connections of an endpoint: who they are, what they send, what the kernel counts of them.
+"""The connections of an endpoint: their peers, messages and kernel counts.
 
 A monitor of the socket reports which descriptors libzmq has accepted. The entrance of the process
 decides immediately which of them stay. What a message carries of its connection is that descriptor
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FRAMES_KEPT_MAX: Final = 64  # of a message; ours have three, and an envelope
 FRAMES_TURN_MAX: Final = 5_000  # of a message that are taken at once
-CUT_TURN_MAX: Final = 100  # messages of cut connections that are let go at once
+CUT_TURN_MAX: Final = 100  # messages of cut connections that are dropped in one turn
 EVENTS_MAX: Final = 32  # taken at once, so that what they lead to does not wait for all of them
 _EVENT: Final = struct.Struct("=Hi")  # of a monitor: what happened, and to which descriptor
 _UNKNOWN_KEY: Final = int(zmq.EVENT_HANDSHAKE_FAILED_AUTH)

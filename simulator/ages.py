@@ -1,4 +1,4 @@
-"""How old messages are, counted beside the broker: retention by age removes none too early or late.
+"""Counts the age of messages beside the broker: retention removes none too early or late.
 
 Only of what this start of the broker stored: the age of the rest is an estimate (rule R36).
 """

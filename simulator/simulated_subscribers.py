@@ -164,7 +164,7 @@ class SubscriberMachine(ClientMachine):
         return True
 
     def _record(self, subscriber: Subscriber, topic: str, mark: PlanMark) -> None:
-        """Record what is in the output; it stays in hand if this is interrupted (rule R31)."""
+        """Record the output; its messages stay in hand if this is interrupted (rule R31)."""
         while True:
             try:
                 subscriber.record(topic, mark.note)
@@ -229,7 +229,7 @@ class SubscriberMachine(ClientMachine):
             self._seek(subscriber, step)
 
     def _seek(self, subscriber: Subscriber, step: Step) -> None:
-        """Move a subscription; a place that is refused is replaced by one that always is there."""
+        """Move a subscription; if the place is refused, use one that always exists."""
         place = self._place(step.topic, step.start)
         assert place is not None
         try:

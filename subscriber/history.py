@@ -1,4 +1,4 @@
-"""`reliable-pubsub history`: read what is stored of a topic, without a subscription or a state."""
+"""`reliable-pubsub history`: print a topic's stored messages, without a subscription or state."""
 
 from __future__ import annotations
 

@@ -16,10 +16,10 @@ REOPEN: Final = Reopen()
 
 
 class StopSignal:
-    """The `stop` of a client: it ends what is open, or else what begins next.
+    """The `stop` of a client: it ends every open `run` and loop, or else the next one.
 
-    It is remembered until a `run` or a loop has ended because of it. Any thread may set it, and a
-    signal handler; twice is as once.
+    It stays set until a `run` or loop has ended because of it. Any thread or signal handler may set
+    it; a second time changes nothing.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ def until_stopped(
         grace_s: how long it may still wait then.
 
     Raises:
-        StoppedError: what was sent and not answered is in doubt.
+        StoppedError: the outcome of an unanswered request is unknown.
     """
     step: Callable[[Any], ShellEffect] = conversation.send
     value: object = None

@@ -1,7 +1,6 @@
-"""`Undo`: what a call has changed for the program, as it was when the call began. Pure.
+"""`Undo`: the program's messages in hand, as they were before a call changed them. Pure.
 
-If the call is interrupted, this is restored: an interrupted call undoes at most the deliveries that
-it made itself (rule R31).
+An interrupted call restores them: it undoes at most its own deliveries (rule R31).
 """
 
 from __future__ import annotations

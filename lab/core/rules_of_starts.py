@@ -1,4 +1,4 @@
-"""Where subscriptions begin that were asked to begin somewhere: a part of rule V8. Pure.
+"""Checks where subscriptions with a start begin: a part of rule V8. Pure.
 
 One that continues, because its client sent a cursor with the start, never begins below what its
 subscriber has acknowledged; a seek may, and what is redelivered is marked. Where an operator moved

@@ -269,7 +269,7 @@ class State:
         self.index_session("subscriber", client)
 
     def lasting_publishers(self, log: TopicLog) -> int:
-        """Count the publishers whose numbers in a topic are kept for good."""
+        """Count the publishers whose numbers in a topic are kept permanently."""
         return len(log.publishers) - len(self.unique_numbers.keys() & log.publishers.keys())
 
     def index_session(self, role: Role, client: str) -> None:

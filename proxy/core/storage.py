@@ -51,9 +51,9 @@ class Storage(Protocol):
     def commit(self, records: Sequence[Record]) -> None:
         """Make records durable: all of them or none.
 
-        The space of batches that a `Trimmed` removes is used again, or given back. A commit of
-        nothing looks whether a full disk has space again. On a full disk, records that store no
-        message need no space that may be missing (rule R37).
+        The space of batches that a `Trimmed` removes is reused or freed. An empty commit checks
+        whether a full disk has space again. On a full disk, records that store no message use
+        reserved space (rule R37).
 
         Raises:
             StorageFullError: no space; the commit left no trace, and can be tried again later.

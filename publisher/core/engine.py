@@ -140,8 +140,8 @@ class PublisherEngine:
     def _failed(self, put: WaitingPut, puts: Sequence[WaitingPut], error: PubSubError) -> None:
         """Settle the puts of a request that has failed.
 
-        If only the time of this call is over, the others have theirs: one of them settles the
-        request, or puts again what was not numbered.
+        If only this call timed out, the others keep their time: one of them settles the request, or
+        puts unnumbered messages again.
         """
         if not (isinstance(error, InDoubtError) and error.timeout_s is not None):
             failed(puts, error)

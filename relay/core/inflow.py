@@ -1,8 +1,8 @@
-"""Whether a connection may come into a process: how many it has, and how fast they come. Pure.
+"""Limits the connections of a process, in number and rate. Pure.
 
-Each connection costs a handshake, so what comes in is taken from a bucket: a number per second, and
-ten seconds of that at once. While the bucket is in debt, addresses that have taken much of it are
-kept out, and everyone if the debt grows beyond a bound (docs/decisions/0068, 0076).
+Each connection costs a handshake, so a bucket limits them: a number per second, and bursts of ten
+seconds of that. While the bucket is in debt, addresses that took much of it are refused, and all
+addresses if the debt exceeds a limit (docs/decisions/0068, 0076).
 """
 
 from __future__ import annotations

@@ -101,10 +101,10 @@ class Membership:
         self.generation: int | None = None  # None: to be confirmed by the proxy
 
     def begin_again(self, given: Sequence[Message]) -> None:
-        """Continue after an interrupted call: what returned calls have delivered stays in hand.
+        """Continue after an interrupted call: messages from returned calls stay in hand.
 
         Args:
-            given: what the interrupted call was about to deliver; it is next again.
+            given: messages that the interrupted call was about to deliver; they are next.
         """
         if self.pending is not None:
             self._forget_sent()
@@ -160,7 +160,7 @@ class Membership:
         return bool(self.fetched)
 
     def drop_late(self, now_s: float) -> bool:
-        """Return what was fetched, if its lease has ended: the proxy may have given it to another.
+        """Return fetched messages whose lease has ended: the proxy may have granted them on.
 
         Returns:
             Whether there was any.
@@ -242,7 +242,7 @@ class Membership:
             self.keep(message)
 
     def give_back_ahead(self) -> None:
-        """Return what was not handed over: it is free for others, and was not delivered."""
+        """Return messages that were not handed over: free for others, and not delivered."""
         self._noted += outcomes_of(self.fetched, "return")
         self.fetched.clear()
         self.is_unconfirmed = False

@@ -166,7 +166,7 @@ class PatternSubscribing:
         self._pushing.use(one.pattern, False)
 
     def _forget(self, pattern: Pattern) -> None:
-        """Forget a pattern, with what it has at QoS 0 of topics that were never stored."""
+        """Forget a pattern, and its QoS 0 messages of unstored topics."""
         inbox = self._session.inbox
         inbox.patterns.pop(pattern, None)
         for topic, each in inbox.subscriptions.items():

@@ -56,7 +56,7 @@ class PatternSubscription:
         self.reload(asked, Undo())
 
     def reload(self, asked: AskedPattern, undo: Undo) -> None:
-        """Reset to what is stored; the subscriptions are reset already.
+        """Reset to the stored state; the subscriptions are already reset.
 
         Args:
             undo: has the subscription that was current, if the interrupted call has changed it.

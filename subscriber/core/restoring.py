@@ -1,4 +1,4 @@
-"""Restores what the program had of a subscription before an interrupted call (rule R31). Pure."""
+"""Restores a subscription's messages in hand after an interrupted call (rule R31). Pure."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class ProgramState(NamedTuple):
 
 
 def restore(subscription: TopicSubscription, before: ProgramState) -> None:
-    """Give it back, after a reset to the stored place.
+    """Restore the messages in hand, after a reset to the stored place.
 
-    Not what the interrupted call has settled, and not if it has replaced the place.
+    Leave out messages that the interrupted call settled. Restore nothing if it replaced the place.
     """
     place, known = subscription.place, before.place
     if place.log != known.log or place.shown != known.shown or place.asks:

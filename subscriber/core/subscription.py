@@ -98,7 +98,7 @@ class TopicSubscription:
     def reload(self, stored: Place | None, place: Place | None) -> None:
         """Reset to the stored place, after a call interrupted by a foreign exception.
 
-        What calls that returned have delivered stays in hand. The queues stay, with their counts,
+        Messages from calls that returned stay in hand. The queues stay, with their counts,
         and are reset by their owners.
 
         Args:
