@@ -112,7 +112,7 @@ class Lives:
     """A client as its gate knows it: open or closed, and how often it was reset."""
 
     def __init__(self, what: str, recover: Callable[[], None], patience: Patience) -> None:
-        """An open client in its first life.
+        """Create the gate of an open client, in its first life.
 
         Args:
             what: names the client in errors.

@@ -143,7 +143,7 @@ def main(
     quiet: bool,
     **asked: Any,
 ) -> None:
-    """Was every put stored once, and in order?
+    """Check that every put was stored once and in order.
 
     The rules are those that `lab check` applies to a log. With both --live and --archive, the
     archive stands for messages that the proxy has removed, and messages in both must be equal. To

@@ -40,7 +40,7 @@ class Observation:
         store: Store | PostgresStore,
         scrapes: Scrapes[Figures],
     ) -> None:
-        """Nothing was asked.
+        """Create it; no scrape has asked.
 
         Args:
             wake: wakes the loop.

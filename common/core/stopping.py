@@ -31,7 +31,7 @@ class StopSignal:
         self.count = self.heeded + 1
 
     def begin(self) -> Until:
-        """A `run` or a loop begins."""
+        """Begin a `run` or a loop."""
         return Until(self)
 
 
@@ -48,7 +48,7 @@ class Until:
         return self.signal.count > self.begun
 
     def heed(self) -> None:
-        """It ends because of the signal; what begins later does not."""
+        """Note that the signal ended it; later runs and loops are not affected."""
         self.signal.heeded = self.signal.count
 
 

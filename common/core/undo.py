@@ -33,7 +33,7 @@ class Undo:
         self._mark = mark
 
     def interrupted(self, mark: Mark) -> None:
-        """An exception has left a call, even if its mark is released."""
+        """Note that an exception left a call, even if its mark is released."""
         if self._mark is mark:
             self._mark = None
 
