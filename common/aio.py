@@ -1,9 +1,9 @@
-"""Carries out conversations, and awaits: the shell of the asyncio clients, their gate and base.
+"""Runs conversations with await: the shell of the asyncio clients, their gate and base.
 
 The gate keeps rules R25 and R31, as that of the blocking clients does (`gate.py`): a call ends
 properly if it returns or raises an error of this package. Every other exit, a cancellation above
 all, counts as a crash of the client within its process, so the next call first resets it to its
-stored state and to what it has delivered.
+stored state and its delivered messages.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class AioShell:
     """A socket and a state; for one conversation at a time, in one event loop."""
 
     def __init__(self, transport: Transport, state: ClientState, files: StateThread | None) -> None:
-        """Put them together; the transport is a `ReqTransport`.
+        """Combine them; the transport is a `ReqTransport`.
 
         Args:
             files: writes the state, if it is in files.
@@ -301,7 +301,7 @@ class AioClient(Client[E]):
         super().__init__(client, opened)
 
     async def _reload(self) -> None:
-        """Read the stored state, after what is still being written."""
+        """Read the stored state, after pending writes."""
         if self._files is not None:
             self._stored = await self._files.do(self._opened.state.load)
 

@@ -373,14 +373,16 @@ def asking_options(role: str) -> Callable[[F], F]:
         click.option("--endpoint", help=f"The proxy's {role} endpoint."),
         click.option("--ack-timeout", help="Seconds to wait for an answer before asking again."),
         click.option(
-            "--send-retries", help="How often to ask again, or forever; then the exit code is 3."
+            "--send-retries", help="Retries before giving up with exit code 3, or `forever`."
         ),
         click.option(
             "--allow-plaintext",
             is_flag=True,
             help="Accept an endpoint that is not on this machine; traffic is not encrypted.",
         ),
-        click.option("-q", "--quiet", is_flag=True, help="No progress: neither a bar nor lines."),
+        click.option(
+            "-q", "--quiet", is_flag=True, help="Print no progress: neither a bar nor lines."
+        ),
     )
 
 

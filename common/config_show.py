@@ -82,7 +82,7 @@ def show(component: str, config_file: Path | None, as_json: bool) -> None:
 def _warn(
     component: str, resolved: Mapping[str, Resolved], unused: frozenset[str], *, is_known: bool
 ) -> None:
-    """Warn of an id that no process has, and of settings in a file that have no effect."""
+    """Warn of an id without a process, and of settings in a file without effect."""
     if not is_known:
         complain(
             f"warning: {component} is the id of no client with a state in "
@@ -91,7 +91,7 @@ def _warn(
         )
     for name, one in resolved.items():
         if name in unused and one.origin != "default" and one.origin != BY_NAME[name].variable:
-            complain(f"warning: {one.origin}: {name} has no effect, {component} does not use it")
+            complain(f"warning: {one.origin}: {name} has no effect: {component} does not use it")
 
 
 def _setting(name: str) -> Setting:

@@ -44,4 +44,4 @@ def main(folder: Path) -> None:
         except OSError as error:
             raise ConfigurationError(f"{target}: cannot be made: {error}") from error
         files = sum(path.is_file() for path in target.rglob("*"))
-        say(f"{target}: {files} files; `reliable-pubsub lab list` says what the scenarios teach")
+        say(f"{target}: {files} files; `reliable-pubsub lab list` describes the scenarios")

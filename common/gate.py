@@ -59,7 +59,7 @@ class Steps(Protocol):
         """Whether its last step ended without a result."""
 
     def drop(self) -> None:
-        """Let its next step be a call; the reset settles what it has taken."""
+        """Make its next step a call; the reset settles the work that it took."""
 
     def end(self) -> bool:
         """Settle what it has taken, and let its next step be a call.
@@ -99,10 +99,10 @@ class _Turn(Struct, eq=False):
 
 
 def timed_out_waiting(what: str, timeout_s: float | None) -> TimedOutError:
-    """The time of a call is over before its turn."""
+    """The time of a call expired before its turn."""
     error = TimedOutError(
         f"{what} was in the middle of another call for the whole timeout_s of {timeout_s:g} s; "
-        "`kept` says whether that call sends this one's messages too, and else nothing was sent"
+        "`kept` shows whether that call also sends this one's messages; otherwise nothing was sent"
     )
     error.timeout_s = timeout_s
     return error
@@ -112,7 +112,7 @@ class Lives:
     """A client as its gate knows it: open or closed, and how often it was reset."""
 
     def __init__(self, what: str, recover: Callable[[], None], patience: Patience) -> None:
-        """An open client in its first life.
+        """Create the gate of an open client, in its first life.
 
         Args:
             what: names the client in errors.
@@ -385,7 +385,7 @@ def _through_the_gate(
 
 
 def timeout_of(method: Any, given: Mapping[str, Any], client: object) -> float | None:
-    """The `timeout_s` of a call, checked."""
+    """Check and return the `timeout_s` of a call."""
     timeout_s = given.get("timeout_s")
     if timeout_s is None or method.__name__.startswith("_"):
         return timeout_s

@@ -111,7 +111,7 @@ def _read(path: Path, *, is_secret: bool = False) -> str:
             raise ConfigurationError(
                 f"others may read the secret key {path} (mode {stat.S_IMODE(mode):04o}): run "
                 f"`chmod 600 {path}`; if another user may have read it, make a new one. Only "
-                "a file of root may be readable by its group (0640 or 0440)"
+                "root's file may be group-readable (0640 or 0440)"
             )
         with open(descriptor, "rb", closefd=False) as file:
             return file.read(FILE_BYTES_MAX).decode("ascii", errors="replace")
@@ -154,7 +154,7 @@ def read_public(text: str) -> str:
 
 
 def public_files(folder: Path) -> list[Path]:
-    """The files of public keys in a folder.
+    """Return the files of public keys in a folder.
 
     Raises:
         ConfigurationError: it cannot be listed; `Path.glob` would find nothing.
@@ -163,8 +163,7 @@ def public_files(folder: Path) -> list[Path]:
         names = os.listdir(folder)
     except OSError as error:
         raise ConfigurationError(
-            f"the folder of keys {folder} cannot be listed: {error.strerror}"
-            f"{denied_to(folder, error)}"
+            f"the key folder {folder} cannot be listed: {error.strerror}{denied_to(folder, error)}"
         ) from error
     return [folder / name for name in sorted(names) if name.endswith(PUBLIC_SUFFIX)]
 

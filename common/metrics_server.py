@@ -78,7 +78,7 @@ class Pages(Generic[F]):
         )
         yield GaugeMetricFamily(
             "reliable_pubsub_dead_threads",
-            "Threads that an error has ended; /healthz names them. Restart the process.",
+            "Threads ended by an error; /healthz names them. Restart the process.",
             value=threads.dead_count(),
         )
         if self.scrapes.role:

@@ -69,7 +69,7 @@ class ServiceManager:
         self.tell("STOPPING=1")
 
     def alive(self, now_s: float) -> None:
-        """The loop turns: call it often; the manager is notified as often as it has asked.
+        """Note that the loop turns; call it often. The manager is notified as often as it asked.
 
         It is not notified once a thread has died, so that it restarts this process.
 

@@ -27,7 +27,7 @@ class ClientEngine(Protocol):
 
     @property
     def session(self) -> ClientSession:
-        """Its session with the proxy."""
+        """Return its session with the proxy."""
 
     def begin_again(self, stored: Mapping[str, bytes]) -> None:
         """Reset it to the stored state."""
@@ -56,7 +56,7 @@ class Opened(Generic[E]):
 
     @property
     def asks_forever(self) -> bool:
-        """Whether `run` and loops ask until they are stopped, as no number of retries was given."""
+        """Return whether `run` and loops retry until stopped, without a number of retries."""
         return self.asker.retry.retries_max is None
 
     @property

@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def user_name(uid: int) -> str:
-    """Name a user, with the number."""
+    """Return a user's name and number."""
     try:
         return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
     except KeyError:
@@ -19,12 +19,12 @@ def user_name(uid: int) -> str:
 
 
 def owner_of(path: Path) -> str:
-    """Name the owner of a file or directory."""
+    """Return the name of the owner of a file or directory."""
     return user_name(path.lstat().st_uid)
 
 
 def denied_to(path: Path, error: OSError) -> str:
-    """Say who may do what was denied, after the text of the error; "" for other errors."""
+    """Explain a permission error for the end of its text; "" for other errors."""
     if error.errno not in (errno.EACCES, errno.EPERM):
         return ""
     place = path

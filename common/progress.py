@@ -40,7 +40,7 @@ def print_plan(rows: Sequence[PlanRow]) -> None:
 
 
 def message_in_words(topic: str, offset: int | None, message_id: str, payload: bytes) -> str:
-    """Return a message as one line; what a terminal might execute or hide is shown as codes."""
+    """Return a message as one line; characters that a terminal might execute or hide are codes."""
     text = payload.decode("utf-8", errors="backslashreplace")
     line = f"{topic} {'-' if offset is None else offset} {message_id}: {text}"
     return visible(line, kept="")

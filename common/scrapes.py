@@ -106,7 +106,7 @@ class Scrapes(Generic[F]):
         """Return why the process needs a restart: its loop hangs, or a thread has died; or ""."""
         silent_s = self.silent_s
         if silent_s > BEAT_S_MAX:
-            return f"the loop has not turned for {silent_s:.0f} s"
+            return f"the loop has been stuck for {silent_s:.0f} s"
         return threads.why_dead()
 
     def why_not_ready(self) -> str:

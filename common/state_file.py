@@ -164,7 +164,7 @@ class StateFile:
             ) from error
 
     def _check_files(self) -> None:
-        """Check that the next process with this id will find what is written, and the lock.
+        """Check that the next process with this id will find the state and the lock.
 
         One of the two files at each write, because looking at one takes as long as a third of it.
 
@@ -176,8 +176,8 @@ class StateFile:
             if _identity_of(path) == identity:
                 return
         raise StorageFailedError(
-            f"{self.path.parent}: the state directory was removed or replaced while this client "
-            "uses it, so nothing can be kept there; another process may use the same id. Nothing "
+            f"{self.path.parent}: the state directory was removed or replaced while in use, so "
+            "this client cannot store its state; another process may use the same id. Nothing "
             "was written. Put the directory back, or start again; without the old state, what is "
             "in doubt may be put twice, and what is in hand is redelivered"
         )
@@ -240,12 +240,12 @@ def open_state(directory: Path | str | None, role: Role, client: str) -> ClientS
 
 
 def has_state(directory: Path, client: str) -> bool:
-    """Whether a publisher or subscriber of this id has a state here."""
+    """Return whether a publisher or subscriber of this id has a state here."""
     return any((directory / f"{role}-{client}.sqlite3").exists() for role in get_args(Role))
 
 
 def _identity_of(path: str) -> tuple[int, int]:
-    """What tells a file from another one of the same name."""
+    """Return values that distinguish a file from another of the same name."""
     found = os.stat(path)
     return found.st_dev, found.st_ino
 

@@ -21,7 +21,7 @@ SOON_S: Final = 0.001  # a job is waited for this long; most writes are done the
 
 
 class _Job(Generic[T]):
-    """One thing to do; its outcome is there when `done` is free."""
+    """One job; its outcome is there when `done` is free."""
 
     def __init__(self, do: Callable[[], T]) -> None:
         self.do = do
@@ -32,7 +32,7 @@ class _Job(Generic[T]):
         self.wake: Callable[[], object] | None = None
 
     def work(self) -> None:
-        """Do it, in the thread."""
+        """Run the job in the thread."""
         try:
             self.result = self.do()
         except BaseException as error:
@@ -51,7 +51,7 @@ class _Job(Generic[T]):
 
 
 class StateThread:
-    """Does jobs with a client's state in order, even if a caller was cancelled."""
+    """Runs jobs on a client's state in order, even if a caller was cancelled."""
 
     def __init__(self) -> None:
         """Create it; the first use starts the thread."""
@@ -69,7 +69,7 @@ class StateThread:
         return job
 
     async def do(self, do: Callable[[], T]) -> T:
-        """Do something with the state. If this is cancelled, it is still done."""
+        """Run a job on the state; it completes even if this is cancelled."""
         job = self._begin(do)
         if not job.done.acquire(timeout=SOON_S):
             loop = asyncio.get_running_loop()

@@ -121,7 +121,7 @@ def client_here(
 
 
 def endpoint_here(component: str, role: Role, said: str | None) -> str:
-    """The endpoint of a role, with the keys that the settings of a component name.
+    """Return the endpoint of a role, with the keys that a component's settings name.
 
     Args:
         said: has priority over the settings.

@@ -149,7 +149,7 @@ class ResidentMemory:
     """The memory that this process holds, where `counts_memory`; it holds one descriptor."""
 
     def __init__(self) -> None:
-        """Open what the system reports.
+        """Open the file in which the system reports it.
 
         Raises:
             OSError: it reports nothing.

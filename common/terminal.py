@@ -18,7 +18,7 @@ def say(text: str) -> None:
 
 
 def cell(text: str, style: str = "") -> Text:
-    """A text for a table or a line of `rich`; nothing in it is markup."""
+    """Return a text for a table or line of `rich`, without markup."""
     from rich.text import Text  # few commands show a table: 40 ms
 
     return Text(visible(text), style)

@@ -1,8 +1,8 @@
-"""Threads that have to run until they are asked to end, and the shortages that they survive.
+"""Threads that must run until asked to end, and the shortages that they survive.
 
-An error ends a thread silently: the process goes on without it, and nothing is checked any more
-that the thread has checked. So threads are started here. A death is logged with its traceback and
-recorded, and the health checks, the status and the watchdog report it (rule R34).
+An error ends a thread silently: the process continues without it, and without its checks. So
+threads are started here. A death is logged with its traceback and recorded, and the health checks,
+the status and the watchdog report it (rule R34).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Shortage:
     """Lets one piece of work survive a lack of descriptors or memory; used by one thread."""
 
     def __init__(self, what: str, warn: Callable[[str], None] = _LOG.warning) -> None:
-        """Nothing was lacking yet.
+        """Begin without a shortage.
 
         Args:
             what: names the work in the warning.
@@ -72,7 +72,7 @@ class Shortage:
 
     @contextmanager
     def survived(self, pause_s: float = SHORTAGE_S) -> Iterator[None]:
-        """Drop a shortage that ends the block, and pause: the caller tries again."""
+        """Suppress a shortage that ends the block, and pause; the caller retries."""
         try:
             yield
         except Exception as error:
@@ -82,7 +82,7 @@ class Shortage:
             if now_s >= self._report_at_s:
                 self._report_at_s = now_s + REPORT_S
                 self._warn(
-                    f"warning: {self._what} is delayed ({error}): this process has run out of "
+                    f"warning: {self._what} is delayed ({error}): this process is out of "
                     "file descriptors or memory. It continues when there are some again; raise "
                     "LimitNOFILE (`ulimit -n`) if this is usual"
                 )

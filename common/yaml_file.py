@@ -211,7 +211,7 @@ class _Lines:
         self.mark = node.start_mark
         if _is_ambiguous(node):
             raise _refusal(
-                f"found {node.value:.60}, which YAML versions and people read as different values; "
+                f"found {node.value:.60}, which has different values in different YAML versions; "
                 "write a number in decimal digits without leading zeros, or quote text",
                 node,
             )
@@ -225,7 +225,7 @@ class _Lines:
 
 
 def _is_ambiguous(node: Node) -> bool:
-    """Whether a plain value is a number that is not written in decimal digits."""
+    """Return whether a plain value is a number in other than decimal digits."""
     if node.tag in _NUMBER_TAGS:
         return not _DECIMAL.fullmatch(node.value)
     is_plain = isinstance(node, ScalarNode) and node.style is None and node.tag == _STRING_TAG

@@ -23,7 +23,7 @@ BATCH = 100
 
 
 def follow(far: Subscriber, followed: set[Topics], wanted: set[Topics]) -> None:
-    """Subscribe at the far broker to what is wanted now, and to nothing else."""
+    """Subscribe at the far broker to exactly the topics wanted now."""
     for topics in followed - wanted:
         far.unsubscribe(topics)
         click.echo(f"no longer: {topics}")
@@ -36,7 +36,7 @@ def follow(far: Subscriber, followed: set[Topics], wanted: set[Topics]) -> None:
 
 
 def carry(near: Publisher, messages: Iterable[Message]) -> None:
-    """Put messages of the far broker at the near one."""
+    """Put messages from the far broker at the near one."""
     for message in messages:
         origin = {"origin": f"{message.topic} {message.offset}"}
         headers = {**(message.headers or {}), **origin}
@@ -48,7 +48,7 @@ def carry(near: Publisher, messages: Iterable[Message]) -> None:
 @click.option("--near-endpoint", default=PUBLISHER_ENDPOINT, help="Publisher endpoint of ours.")
 @click.option("--state-dir", default="bridge-state", show_default=True)
 def main(far_endpoint: str, near_endpoint: str, state_dir: str) -> None:
-    """Run until it is interrupted."""
+    """Run the bridge until interrupted."""
     with (
         Publisher("bridge", endpoint=near_endpoint, state_dir=state_dir) as near,
         Subscriber("bridge", endpoint=far_endpoint, state_dir=state_dir) as far,

@@ -166,7 +166,7 @@ class ChildProcess:
 
     @property
     def waited_s(self) -> float:
-        """How long it was ready to run and waited for a core; 0 where the system does not count."""
+        """Return how long it was ready and waited for a core; 0 if the system does not count."""
         try:
             return int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[1]) / 1e9
         except (OSError, IndexError):

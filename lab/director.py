@@ -131,7 +131,7 @@ class Director:
             self._picture, self._moved_s = picture, work_s
 
     def _stuck(self) -> bool:
-        """Whether nothing has moved for a long time in which the processes could work."""
+        """Return whether the processes made no progress in a long time to work."""
         work_s = self._working.seconds
         return work_s > DEADLINE_S or work_s - self._moved_s > self._scenario.patience_s
 

@@ -100,7 +100,7 @@ class ScenarioMember:
 
     @property
     def waited_s(self) -> float:
-        """How long it has waited for a core in this life."""
+        """Return how long it has waited for a core in this run."""
         return 0.0 if self._child is None else self._child.waited_s
 
     @property

@@ -62,7 +62,7 @@ def open_table(place: ArchivePlace) -> DeltaTable:
             table = DeltaTable(place.address, storage_options=place.options)
     except TableNotFoundError as error:
         raise ConfigurationError(
-            f"{place.name}: is no archive (it has no {LOG}); `reliable-pubsub pipeline archive "
+            f"{place.name}: is not an archive (it has no {LOG}); `reliable-pubsub pipeline archive "
             f"--folder {place.name}` makes one"
         ) from error
     if table.metadata().partition_columns != [*PARTITIONS]:
@@ -144,8 +144,8 @@ class Archive:
             strange = sorted(self.place.entries() - {LOG})
             if strange:
                 raise ConfigurationError(
-                    f"{self.place.name}: holds {strange[0]!r}, which is not of an archive; nothing "
-                    f"was changed. Choose an empty folder"
+                    f"{self.place.name}: holds {strange[0]!r}, which does not belong to an "
+                    f"archive; nothing was changed. Choose an empty folder"
                 )
             make_table(self.place)
         self._version = -1

@@ -48,7 +48,7 @@ OnTopic = Callable[[TopicSight], None]
 
 
 def whereabouts(options: SourceOptions) -> dict[str, Whereabouts]:
-    """Return what the proxy reports about each wanted topic.
+    """Return the proxy's report about each wanted topic.
 
     Raises:
         ProxyUnreachableError.
@@ -68,7 +68,7 @@ def kept_files(archive: Location, options: SourceOptions) -> list[ArchivedFile]:
 
 
 def refuse_unread(options: SourceOptions, found: Collection[str]) -> None:
-    """Check that every named topic is in what the audit reads.
+    """Check that the audit reads every named topic.
 
     Raises:
         UsageError: one is missing, so the verdict would not cover it.
@@ -128,7 +128,7 @@ def unsealed(manifests: Sequence[Manifest]) -> list[str]:
 
 @click.command(context_settings=CONTEXT_SETTINGS, epilog=EXIT_CODES)
 @config_option()
-@click.option("--topic", multiple=True, help="Read only this topic; may be given several times.")
+@click.option("--topic", multiple=True, help="Read only this topic; repeatable.")
 @click.option("--live", is_flag=True, help="Read the proxy's topics.")
 @click.option(
     "--archive", type=ArchivePath(), help="Read this archive, a folder or s3://BUCKET/PREFIX."
@@ -143,7 +143,7 @@ def main(
     quiet: bool,
     **asked: Any,
 ) -> None:
-    """Was every put stored once, and in order?
+    """Check that every put was stored once and in order.
 
     The rules are those that `lab check` applies to a log. With both --live and --archive, the
     archive stands for messages that the proxy has removed, and messages in both must be equal. To

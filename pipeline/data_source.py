@@ -139,7 +139,7 @@ class ReliablePubSubSource(DataSource):
 
 
 def _with_endpoint(options: Mapping[str, str], role: Role) -> Mapping[str, str]:
-    """Options with their endpoint, else that of the settings; with its keys, if there are some.
+    """Return options with their endpoint or that of the settings, and with its keys.
 
     Raises:
         ConfigurationError: a setting or a key is wrong.
@@ -282,7 +282,7 @@ class MessagesStream(_Messages, DataSourceStreamReader, SupportsTriggerAvailable
 
 
 class TableReader(DataSourceReader):
-    """A table of what the proxy knows. One task reads it."""
+    """One of the proxy's tables. One task reads it."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options

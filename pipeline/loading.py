@@ -218,13 +218,13 @@ def format_of(files: Iterable[str]) -> str:
 @click.option(
     "--format",
     "form",
-    help="A format that Spark reads: text, csv, json, parquet, orc, ...  [default: by the suffix]",
+    help="Format for Spark's reader: text, csv, json, parquet, orc, ...  [default: by the suffix]",
 )
 @click.option(
     "--option",
     "options",
     multiple=True,
-    help="An option of Spark's reader, NAME=VALUE; may be given several times.",
+    help="Option of Spark's reader, NAME=VALUE; repeatable.",
 )
 @click.option("--value", default="", help="Column of the value.  [default: the whole row, as JSON]")
 @click.option("--key", default="", help="Column of the key.")

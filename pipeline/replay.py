@@ -47,7 +47,7 @@ class ReplayTopic(Struct, frozen=True, kw_only=True):
 
     @property
     def source(self) -> str:
-        """What it is, for errors."""
+        """Return its description for errors."""
         return f"replay {self.client} of {self.wanted.topic!r}"
 
     def batches(self, reader: LogReader) -> Iterator[Batch]:
@@ -68,7 +68,7 @@ class ReplayTopic(Struct, frozen=True, kw_only=True):
 def archived_past(
     archive: Location, topic: str, first: int | None, end: int | None
 ) -> tuple[MessageRange, tuple[ArchivedFile, ...]]:
-    """A range of an archive, and the files that hold it; None is an edge of the archive.
+    """Return a range of an archive, and its files; None is an edge of the archive.
 
     Raises:
         ConfigurationError: the archive does not have the topic.
@@ -110,23 +110,23 @@ def archived_batches(wanted: MessageRange, files: Iterable[ArchivedFile]) -> Ite
 
 
 class RateLimiter:
-    """So many messages a second, at most."""
+    """Limits the messages per second."""
 
     def __init__(
         self, rate: float | None, *, now_s: Callable[[], float], sleep: Callable[[float], None]
     ) -> None:
-        """`rate` None: as fast as it goes."""
+        """Create it; `rate` None sets no limit."""
         self._rate = rate
         self._now_s = now_s
         self._sleep = sleep
         self._due_s = now_s()
 
     def batch(self, records_max: int) -> int:
-        """How many to put at a time: what a second has, so that none gets many more."""
+        """Return the size of a batch: at most the messages of one second."""
         return records_max if self._rate is None else max(1, min(int(self._rate), records_max))
 
     def wait(self, count: int) -> None:
-        """Before so many go: until those before them had their time."""
+        """Wait before this many messages, until the earlier ones had their time."""
         if self._rate is None:
             return
         now_s = self._now_s()

@@ -100,7 +100,7 @@ def _checked(wanted: MessageRange) -> MessageRange:
     "topics",
     multiple=True,
     required=True,
-    help="Whose messages; may be given several times.",
+    help="Topic to replay; repeatable.",
 )
 @click.option(
     "--to",

@@ -99,11 +99,11 @@ class QueryStream:
         return ending_offsets(self._options.ending, self._topics.extents(), self._topics.find_time)
 
     def latest(self, start: Mapping[str, Any], rows_max: int | None) -> Json:
-        """The end of the next batch; `start` itself if there is nothing new.
+        """Return the end of the next batch; `start` itself if there is nothing new.
 
         Args:
-            start: the end of the last batch. Spark asks only when that one is finished, so this
-                is what the proxy may be told as processed.
+            start: the end of the last batch. Spark asks only when that one is finished, so the
+                proxy may count it as processed.
             rows_max: of the trigger; None reads everything.
 
         Raises:
@@ -171,7 +171,7 @@ class QueryStream:
         return rows_within(self._options.trigger_bytes_max, resumed, self._topics.extents())
 
     def ends(self) -> Json:
-        """Return where the topics end now, and what the progress of a batch shows besides.
+        """Return the current ends of the topics, and further values for the progress of a batch.
 
         Spark asks after `latest`. `lag_messages` are those after the batch planned last,
         `waiting_for` the named topics that are missing, `skipped` the messages that this run left

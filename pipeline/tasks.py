@@ -71,7 +71,7 @@ class _Failure(Struct, frozen=True):
 
 
 def _answer_of(act: Callable[[], object]) -> bytes:
-    """In a task: return a result, or the PubSubError that took its place."""
+    """Return a result, or the PubSubError that replaced it (in a task)."""
     try:
         return b"+" + msgspec.msgpack.encode(act())
     except PubSubError as error:

@@ -291,7 +291,7 @@ def _serve(
     asked: threading.Event,
     ending: threading.Event,
 ) -> None:
-    """Say that it is ready, and what to know about it; run until a signal comes.
+    """Print the ready line, and run until a signal comes.
 
     Args:
         metrics: where they are served; "": nowhere.

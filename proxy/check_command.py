@@ -16,7 +16,7 @@ from .contents import progress_of, read_contents, show_contents, untouched_store
 @click.command(epilog=EXIT_CODES, context_settings=CONTEXT_SETTINGS)
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 def main(directory: Path) -> None:
-    """Check the store in DIR, a data directory or a backup, and say what it holds.
+    """Check the store in DIR, a data directory or a backup, and print its contents.
 
     Every row and every body is read, as at a start of the proxy: exit code 5, with topic and
     offsets, if anything is not as it was written. A store that is damaged, or was closed, is not

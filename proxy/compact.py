@@ -57,8 +57,8 @@ def compact(
                     after = read_contents(second, checked)
                 if (after.state, after.messages) != (before.state, before.messages):
                     raise DamagedError(
-                        f"{directory}: the second file does not hold what the store holds, and was "
-                        "removed; the store is as it was. Run `reliable-pubsub check` on it"
+                        f"{directory}: the second file differs from the store and was removed; the "
+                        "store is unchanged. Run `reliable-pubsub check` on it"
                     )
                 store.replace_file(partial / FILE_NAME)
             else:

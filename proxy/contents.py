@@ -80,7 +80,7 @@ class ReadStore(Struct, frozen=True):
 
 @contextmanager
 def untouched_store(directory: Path) -> Iterator[ReadStore]:
-    """The store of a proxy that does not run, of which nothing is changed.
+    """Open the store of a stopped proxy without changing it.
 
     Only where its proxy was killed and its write-ahead log holds commits, or an older version made
     it, is it opened as by a proxy: in a copy, if the directory cannot be written.

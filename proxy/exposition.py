@@ -72,7 +72,7 @@ def exposition(figures: Figures | None, data_dir: Path) -> Iterator[Metric]:
         yield from _links(figures)
         yield from connection_metrics(PREFIX, figures.connections)
         if figures.standbys is not None:
-            yield gauge("standbys", "Proxies that stand by on this store.", figures.standbys)
+            yield gauge("standbys", "Standby proxies on this store.", figures.standbys)
     yield from _disk(data_dir)
 
 
@@ -121,10 +121,12 @@ def _waiting(figures: Figures) -> Iterator[Metric]:
     yield gauge(
         "storage_full", "1 while puts are refused because the disk is full.", figures.storage_full
     )
-    yield counter("clock_steps", "How often the system's clock was set.", figures.clock_steps)
+    yield counter(
+        "clock_steps", "Number of times that the system's clock was set.", figures.clock_steps
+    )
     yield gauge(
         "timestamps_ahead_seconds",
-        "By how much the newest timestamp is ahead of the system's clock.",
+        "Seconds by which the newest timestamp is ahead of the system's clock.",
         figures.timestamps_ahead_s,
     )
     yield gauge(

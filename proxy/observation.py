@@ -40,7 +40,7 @@ class Observation:
         store: Store | PostgresStore,
         scrapes: Scrapes[Figures],
     ) -> None:
-        """Nothing was asked.
+        """Create it; no scrape has asked.
 
         Args:
             wake: wakes the loop.
@@ -121,7 +121,7 @@ class Observation:
 
 
 def pages(scrapes: Scrapes[Figures], data_dir: Path) -> Pages[Figures]:
-    """Return what the metrics endpoint serves; loads `prometheus_client`."""
+    """Return the pages of the metrics endpoint; loads `prometheus_client`."""
     from .exposition import exposition
 
     return Pages(scrapes, lambda figures: exposition(figures, data_dir))

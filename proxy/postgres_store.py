@@ -152,7 +152,7 @@ class PostgresStore:
 
     @property
     def standbys(self) -> int | None:
-        """Proxies that stand by, as they were counted last; None: not counted yet."""
+        """Return the standby proxies of the last count; None: not counted yet."""
         return self.term_keeper.standbys
 
     def commit(self, records: Sequence[Record]) -> None:

@@ -1,7 +1,7 @@
-"""Space that is kept for a full disk: a file of zeros that is removed when the disk is full.
+"""Space reserved for a full disk: a file of zeros, removed when the disk is full.
 
-Removing messages needs space: SQLite writes what it removes to its log first. So a part of the disk
-is taken while there is room. Commits that store no message may use it (rule R37).
+Removing messages needs space, because SQLite first writes the removal to its log. So this file
+takes a part of the disk while there is room. Commits that store no message may use it (rule R37).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Reserve:
         return True
 
     def free_bytes(self) -> int:
-        """The space of the disk that is not taken."""
+        """Return the free space of the disk."""
         with suppress(OSError):
             disk = os.statvfs(self.path.parent)
             return disk.f_frsize * disk.f_bavail

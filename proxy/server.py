@@ -359,13 +359,13 @@ class Server:
         self.observation.beat(now_s, self.engine.state)
 
     def _look_at_clock(self) -> None:
-        """Warn when the wall clock was set, or what is stored has timestamps ahead of it."""
+        """Warn when the wall clock was set, or stored messages have timestamps ahead of it."""
         local = self.engine.local
         if self._clock_steps < 0 and local.ahead_s >= 1:
             self._warn(
                 f"warning: stored messages have timestamps up to {local.ahead_s:,.0f} s ahead of "
-                "this system's clock, which is wrong now or was wrong then. The timestamps of "
-                "their topics stay ahead until it has caught up (docs/guarantees.md)"
+                "this system's clock, which is or was wrong. Their topics' timestamps "
+                "stay ahead until the clock catches up (docs/guarantees.md)"
             )
         elif local.steps > max(self._clock_steps, 0):
             where = "back" if local.step_s < 0 else "forward"

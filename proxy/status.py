@@ -182,7 +182,7 @@ def _add_states(report: StatusReport, text: Text) -> None:
     if isinstance(report.paused, str):
         why = f" ({visible(report.paused)})" if report.paused else ""
         text.append(
-            f"\nPUTS ARE PAUSED{why}: an operator ends that with `admin resume`", "bold red"
+            f"\nPUTS ARE PAUSED{why}: an operator resumes them with `admin resume`", "bold red"
         )
 
 

@@ -264,7 +264,7 @@ class Store:
             raise self._rolled_back(error) from error
 
     def _write(self, records: Sequence[Record]) -> None:
-        """Commit, and tidy when it is time."""
+        """Commit, and clean up when it is due."""
         bodies_bytes, trims = 0, False
         for record in records:
             bodies_bytes += len(getattr(record, "body", b""))
@@ -306,13 +306,13 @@ class Store:
         if locked:
             raise StorageFullError(f"{self.path}: {error}", why=_LOCKED) from error
         raise StorageFailedError(
-            f"{self.path}: a commit failed ({error}); the proxy stops, because a write that "
-            "failed must not be tried again on the same file. Look at the disk, then start it"
+            f"{self.path}: a commit failed ({error}); the proxy stops, because a failed write "
+            "must not be retried on the same file. Check the disk, then restart the proxy"
         ) from error
 
     @property
     def is_full(self) -> bool:
-        """Whether no message can be stored: `commit` of nothing looks again."""
+        """Return whether the disk is too full for messages; an empty `commit` checks again."""
         return self._has_no_room or self.wal_held_bytes >= self._wal_bytes_max
 
     def _make_room(self, steps_max: int = ROOM_STEPS_MAX) -> None:
@@ -369,7 +369,7 @@ class Store:
             self._give_pages_back(excess)
 
     def _tidy(self, work: Callable[[], object]) -> None:
-        """Do optional work; without space it is left for the next time.
+        """Do optional work; without space, postpone it.
 
         No message is stored before that: what is done then is less, and needs less space.
 

@@ -82,7 +82,7 @@ def reading() -> Iterator[None]:
 
 
 def open_reader(path: Path, *, is_immutable: bool = False) -> sqlite3.Connection:
-    """A read-only connection.
+    """Return a read-only connection.
 
     Args:
         is_immutable: nothing writes the file, so neither locks nor a log are used.

@@ -162,7 +162,7 @@ class TermKeeper:
         self.renewed(now_s)
 
     def _count_standbys(self) -> None:
-        """Count the proxies that stand by, which no promise rests on."""
+        """Count the standby proxies; no promise depends on it."""
         try:
             row = self._opened.execute(_STANDBYS).fetchone()
         except psycopg.Error:  # the next beat finds out whether the connection is lost

@@ -40,10 +40,10 @@ from .stream import HAS_STREAM, LingerS
 class Publisher(AioClient[PublisherEngine]):
     """Puts messages on topics, each exactly once, across its own crashes and the proxy's.
 
-    The calls are those of the blocking `Publisher`, awaited. Neither an unreachable proxy nor a
+    It has the calls of the blocking `Publisher`, to be awaited. Neither an unreachable proxy nor a
     hung disk stops the event loop. Waiting puts of several tasks on one topic share a request. A
-    call that is cancelled counts as a crash of the client within its process: its message is stored
-    once or not at all, and what was sent already is settled by the next call.
+    cancelled call counts as a crash of the client within its process. Its message is stored once or
+    not at all, and the next call settles requests already sent.
     """
 
     _role = "publisher"

@@ -32,7 +32,7 @@ PutBatch = Callable[[str, Batch], Coroutine[Any, Any, Receipt]]
 
 @asynccontextmanager
 async def _within(timeout_s: float | None, fate: str) -> AsyncIterator[None]:
-    """Bound the time of the block.
+    """Limit the time of the block.
 
     Raises:
         TimedOutError: it is over, with this fate of the messages.
@@ -41,7 +41,7 @@ async def _within(timeout_s: float | None, fate: str) -> AsyncIterator[None]:
         async with asyncio.timeout(timeout_s):
             yield
     except TimeoutError:
-        raise TimedOutError(f"{fate} after {timeout_s:g} s; their tickets say more") from None
+        raise TimedOutError(f"{fate} after {timeout_s:g} s; see their tickets") from None
 
 
 class TaskBatch(StreamBatch):
@@ -193,7 +193,7 @@ class Stream:
             TimedOutError: not everything is stored in time; the rest is still sent.
             PubSubError: the first thing that went wrong.
         """
-        async with _within(timeout_s, "not everything that was put is stored"):
+        async with _within(timeout_s, "some messages of this stream are not stored"):
             await self._flush()
 
     async def _flush(self) -> None:
@@ -222,7 +222,7 @@ class Stream:
         if task is None or self._closing:
             return
         try:
-            async with _within(timeout_s, "not everything that was put is stored"):
+            async with _within(timeout_s, "some messages of this stream are not stored"):
                 await self._flush()
         finally:
             self._closing = True

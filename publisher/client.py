@@ -50,8 +50,8 @@ from .stream import LingerS, Stream, StreamSender
 class Publisher(BlockingClient[PublisherEngine]):
     """Puts messages on topics, each exactly once, across its own crashes and the proxy's.
 
-    While the proxy is unreachable, a call asks again: until its `timeout_s` is over, or as often as
-    `retry` says. Then it raises `InDoubtError`, and what was numbered is kept.
+    While the proxy is unreachable, a call retries until its `timeout_s` expires, or as often as
+    `retry` allows. Then it raises `InDoubtError`, and keeps numbered messages.
 
     Threads: calls of several threads wait for each other; puts on one topic that wait are sent in
     one request. A forked child needs a client of its own.

@@ -98,7 +98,7 @@ class PublisherPlan:
 
 
 class Sent:
-    """Shows what was put: each of the first messages on a line, then how many they are."""
+    """Prints each of the first messages put on a line, and then their number."""
 
     def __init__(self, show: Callable[[str], None], total: int, done: int = 0) -> None:
         """Show nothing yet.
@@ -112,7 +112,7 @@ class Sent:
         self._lines_left = SENT_LINES_MAX
 
     def put(self, receipt: Receipt, payloads: Sequence[bytes]) -> None:
-        """A request was stored, or offered at QoS 0."""
+        """Print the messages of a stored request, or one offered at QoS 0."""
         word = receipt.fate if receipt.fate in ("unwanted", "dropped") else "sent"
         for index, payload in enumerate(payloads[: self._lines_left]):
             one = receipt.part(index)

@@ -199,7 +199,7 @@ class StreamSender:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing more can be put."""
+        """Return whether the stream accepts no more messages."""
         return self._closing
 
     @property
@@ -258,8 +258,8 @@ class StreamSender:
                 raise self.queue.error
             if not self.is_idle:
                 raise TimedOutError(
-                    f"not everything that was put is stored after {patience_s:g} s; tickets say "
-                    "what is, and the rest is still sent while the stream is open"
+                    f"some messages of this stream are not stored after {patience_s:g} s. Their "
+                    "tickets show which; the stream keeps sending them while it is open"
                 )
 
     def close(self, error: BaseException | None = None, *, timeout_s: float | None = None) -> None:
@@ -466,7 +466,7 @@ class Stream:
         """Flush, and release the publisher.
 
         Raises:
-            TimedOutError: not everything is stored in time; a note says what is not sent.
+            TimedOutError: some messages are not stored in time; a note lists the unsent ones.
             PubSubError: as `flush`; the publisher is released nevertheless.
         """
         self.sender.close(timeout_s=timeout_s)

@@ -51,7 +51,7 @@ class Above(Protocol):
 
 
 class Reached:
-    """Whether a socket that connects has reached a peer that speaks ZeroMQ."""
+    """Tracks whether a connecting socket has reached a ZeroMQ peer."""
 
     def __init__(self, context: Context, socket: Socket) -> None:
         """Watch a socket that is not connected yet."""

@@ -177,11 +177,11 @@ class Authentication:
         except ConfigurationError as error:
             if self._mistake != str(error):  # it is read again until it can be
                 self._mistake = str(error)
-                self._warn(f"warning: the known keys and rights stay as they were: {error}")
+                self._warn(f"warning: keys and rights are unchanged: {error}")
             return
         self._signature, self._mistake = signature, ""
         if not self._known:
-            self._warn(f"warning: {self._place} holds no key any more, so no client can connect")
+            self._warn(f"warning: {self._place} no longer holds any key, so no client can connect")
         _LOG.info("%d keys are let in", len(self._known))
 
     def refused(self, denial: Denial) -> None:
@@ -221,7 +221,7 @@ def _has_ended(connection: Hashable) -> bool:
 
 
 def _signature(place: Path) -> _Signature:
-    """What changes when a key or rights are added, changed or removed.
+    """Return values that change when a key or rights are added, changed or removed.
 
     Raises:
         ConfigurationError: the folder cannot be listed.

@@ -1,4 +1,4 @@
-"""The connections of an endpoint: who they are, what they send, what the kernel counts of them.
+"""The connections of an endpoint: their peers, messages and kernel counts.
 
 A monitor of the socket reports which descriptors libzmq has accepted. The entrance of the process
 decides immediately which of them stay. What a message carries of its connection is that descriptor
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FRAMES_KEPT_MAX: Final = 64  # of a message; ours have three, and an envelope
 FRAMES_TURN_MAX: Final = 5_000  # of a message that are taken at once
-CUT_TURN_MAX: Final = 100  # messages of cut connections that are let go at once
+CUT_TURN_MAX: Final = 100  # messages of cut connections that are dropped in one turn
 EVENTS_MAX: Final = 32  # taken at once, so that what they lead to does not wait for all of them
 _EVENT: Final = struct.Struct("=Hi")  # of a monitor: what happened, and to which descriptor
 _UNKNOWN_KEY: Final = int(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
@@ -130,7 +130,7 @@ class Connections:
         return len(self._by_descriptor)
 
     def take(self) -> Received | None:
-        """The next message, without waiting, however many frames a stranger sends.
+        """Return the next message without waiting, however many frames a stranger sends.
 
         Our messages have few. Of a longer one the first are kept, and the others are let go in
         parts, so that none takes the loop for long. The connection of one that has ended may be
@@ -199,7 +199,7 @@ class Connections:
         return self.at(connection.descriptor) is not connection
 
     def look(self, count_max: int) -> None:
-        """Take what has happened, at most this many events."""
+        """Take the events that happened, at most this many."""
         self._take_events(count_max)
 
     def arrived(self) -> tuple[list[Connection], bool]:

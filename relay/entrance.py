@@ -33,7 +33,7 @@ class Entrance:
         keys: ServerKeys | None,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """It is open, and leads to no endpoint yet.
+        """Create it open, without an endpoint.
 
         Args:
             keys: of the endpoints; with them each connection costs a handshake.
@@ -56,11 +56,11 @@ class Entrance:
             self._inflow.change(self._effective(bounds), time.monotonic())
 
     def leads_to(self, endpoint: Connections) -> None:
-        """Decide who comes in at this endpoint."""
+        """Decide which connections this endpoint accepts."""
         self._endpoints.append(endpoint)
 
     def admits(self, address: str) -> bool:
-        """Count a connection that has come; return False if it is to be ended.
+        """Count a new connection; return False if it must be closed.
 
         Args:
             address: of the peer; "": not known.
@@ -71,12 +71,12 @@ class Entrance:
         return is_in
 
     def left(self) -> None:
-        """Count a connection that came in, and has ended."""
+        """Count the end of an accepted connection."""
         with self._lock:
             self._present -= 1
 
     def look(self, now_s: float) -> None:
-        """Take what has come where no guard does; open and close the gates. Called by the loop."""
+        """Count connections where no guard does; open and close the gates. Called by the loop."""
         for endpoint in self._endpoints:
             endpoint.look(EVENTS_MAX)
         with self._lock:

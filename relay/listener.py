@@ -20,7 +20,7 @@ _DROPS: Final = struct.Struct("=32xI")  # linux/sock_diag.h: SK_MEMINFO_DROPS
 
 
 class ListenerGate:
-    """Whether a listening socket lets connections in; safe from any thread.
+    """Opens or closes a listening socket to connections, from any thread.
 
     While it is closed, the kernel drops requests for a connection that have a time to live below
     255, which all systems set by default. Their systems ask again after 1 s, 2 s, 4 s and so on,
@@ -120,7 +120,7 @@ def borrowed(descriptor: int, family: int = -1, kind: int = -1) -> Iterator[sock
 
 
 def cut(connection: socket.socket) -> None:
-    """End a connection, so that libzmq finds its end.
+    """Close a connection so that libzmq notices its end.
 
     What has come and libzmq has not read, megabytes perhaps, is thrown away, because libzmq would
     read it to its end. What still comes is answered by a reset.

@@ -65,7 +65,7 @@ def exposition(figures: RelayFigures | None) -> Iterator[Metric]:
     for name, (text, value) in gauges.items():
         yield GaugeMetricFamily(PREFIX + name, text, value=value)
     ways = GaugeMetricFamily(
-        PREFIX + "way_up", "1: the node or publisher above is there.", labels=["endpoint"]
+        PREFIX + "way_up", "1: the node or publisher above answers.", labels=["endpoint"]
     )
     for endpoint, is_up in figures.ways_up.items():
         ways.add_metric([endpoint], is_up)
@@ -85,7 +85,7 @@ def connection_metrics(prefix: str, status: ConnectionsStatus | UnsetType) -> It
     counters = {
         "connections_came": ("Connections accepted.", status.came),
         "connections_kept_out": (
-            "Connections that were ended as they came or not answered, repeated ones included.",
+            "Connections closed on arrival or not answered, including repeated ones.",
             status.kept_out,
         ),
         "entrance_closed_seconds": ("Time in which connections were kept out.", status.closed_s),
@@ -94,14 +94,14 @@ def connection_metrics(prefix: str, status: ConnectionsStatus | UnsetType) -> It
         yield CounterMetricFamily(prefix + name, text, value=value)
     failed = CounterMetricFamily(
         prefix + "failed_handshakes",
-        "Handshakes refused. unknown_key: a key that is not let in; protocol: none, or no ZMTP 3.",
+        "Handshakes refused. unknown_key: the key is not known; protocol: no key, or no ZMTP 3.",
         labels=["reason"],
     )
     failed.add_metric(["unknown_key"], status.unknown_keys)
     failed.add_metric(["protocol"], status.failed_handshakes)
     yield failed
     bounded = GaugeMetricFamily(
-        prefix + "bounded", "1: this system lets the process hold the bound.", labels=["bound"]
+        prefix + "bounded", "1: this system lets the process enforce the limit.", labels=["bound"]
     )
     bounded.add_metric(["connections"], 1)
     bounded.add_metric(["connection_memory"], status.is_memory_bounded)

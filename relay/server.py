@@ -266,7 +266,7 @@ class Relay:
         return wait_s
 
     def _look_up(self, now_s: float) -> None:
-        """Report whether the ways up work, to health checks immediately, and to the log if not."""
+        """Report to health checks whether the upstream links work, and log if not."""
         self._down = {one.endpoint: why for one in self._above if (why := one.why_down())}
         texts = [f"the way up to {at} is down: {why}" for at, why in self._down.items()]
         self.scrapes.beat("; ".join(texts))
@@ -277,8 +277,8 @@ class Relay:
         elif now_s >= self._down_at_s and not self._is_down_reported:
             self._is_down_reported = True
             self._warn(
-                f"warning: {'; '.join(texts)}. Nothing new comes to subscribers below; the relay "
-                "keeps trying. Check --upstream, the node above, and the keys"
+                f"warning: {'; '.join(texts)}. Subscribers below get nothing new; the "
+                "relay keeps trying. Check --upstream, the node above, and the keys"
             )
 
     def _ask_for_proxies(self, now_s: float) -> None:

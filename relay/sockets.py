@@ -167,7 +167,7 @@ def connect_to_any(socket: Socket, node: str, io_thread: int = 0) -> None:
 
 
 def allow_connections() -> None:
-    """Take as many descriptors as this process may have; each connection needs one.
+    """Raise the descriptor limit as far as allowed; each connection needs one.
 
     The usual 1024 are used up by silent peers that come at 50 a second: each may stay until the
     heartbeat ends it, and no other peer connects meanwhile.

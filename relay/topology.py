@@ -139,7 +139,7 @@ def tree_view(reports: Mapping[str, NodeReport | None]) -> RichTree:
             )
         )
         for kind in report.unknown_kinds:
-            branch.add(cell(f"kind {kind!r} is not known here: everything is sent"))
+            branch.add(cell(f"kind {kind!r} is unknown here: the node sends everything"))
         for above in report.above:
             state = above.refused or ("settled" if above.settled else "not settled")
             branch.add(

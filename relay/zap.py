@@ -92,7 +92,7 @@ class Zap(Authenticator):
         self._refused_count += 1
         if self._lines.admits(now_s):
             left_out = self._lines.take_left_out()
-            more = f" ({left_out} more were refused and have no line)" if left_out else ""
+            more = f" ({left_out} more were refused without a line)" if left_out else ""
             _LOG.warning("refused a connection: unknown key %s%s", key, more)
             self._write(key, left_out)
         if now_s >= self._warn_at_s:

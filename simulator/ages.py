@@ -1,4 +1,4 @@
-"""How old messages are, counted beside the broker: retention by age removes none too early or late.
+"""Counts the age of messages beside the broker: retention removes none too early or late.
 
 Only of what this start of the broker stored: the age of the rest is an estimate (rule R36).
 """
@@ -30,7 +30,7 @@ class Ages:
                 self._stored_s[batch.topic_id, batch.end] = now_s
 
     def judge(self, state: State, due: Iterable[Record], now_s: float) -> None:
-        """A tick removes some segments: those, and only those, that are too old."""
+        """Check that a tick removes exactly the segments that are too old."""
         if state.is_storage_full:
             return  # nothing is removed while it cannot write
         starts = {one.topic_id: one.start for one in due if isinstance(one, Trimmed)}

@@ -475,7 +475,7 @@ class SimulatedProxy:
                 found = [(s.base, s.end, s.body_bytes) for s in segments[topic_id]]
                 assert found == [(s.base, s.end, s.body_bytes) for s in expected], "segments"
         self._committer.restart()
-        engine.failed(stored, "the disk of the proxy is full", now_s=self.world.now_s)
+        engine.failed(stored, "the proxy's disk is full", now_s=self.world.now_s)
 
     def _tick(self) -> None:
         assert self.engine is not None

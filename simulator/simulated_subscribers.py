@@ -164,7 +164,7 @@ class SubscriberMachine(ClientMachine):
         return True
 
     def _record(self, subscriber: Subscriber, topic: str, mark: PlanMark) -> None:
-        """Record what is in the output; it stays in hand if this is interrupted (rule R31)."""
+        """Record the output; its messages stay in hand if this is interrupted (rule R31)."""
         while True:
             try:
                 subscriber.record(topic, mark.note)
@@ -229,7 +229,7 @@ class SubscriberMachine(ClientMachine):
             self._seek(subscriber, step)
 
     def _seek(self, subscriber: Subscriber, step: Step) -> None:
-        """Move a subscription; a place that is refused is replaced by one that always is there."""
+        """Move a subscription; if the place is refused, use one that always exists."""
         place = self._place(step.topic, step.start)
         assert place is not None
         try:
@@ -244,7 +244,7 @@ class SubscriberMachine(ClientMachine):
             subscriber.seek(step.topic, Now)
 
     def _again(self, step: Step) -> bool:
-        """Whether this step seeks, too; the same in each process that tries it."""
+        """Return whether this step also seeks; the same in each process that tries it."""
         key = f"{self._world.seed} {self.name} {step.topic} {step.start}"
         return random.Random(key).random() < self._faults.again
 

@@ -48,9 +48,9 @@ class Subscriber(SubscriberLife):
     call and be caught: the next call begins as after a crash, but messages of earlier calls stay in
     hand.
 
-    A message is acknowledged when the program comes back for the next one,
-    calls `acknowledge`, or leaves the `with` block without an error. With `state_dir` the position
-    survives the process, and messages in hand when it died are redelivered, with `redelivered` set.
+    A message is acknowledged when the program asks for the next one, calls `acknowledge`, or leaves
+    the `with` block without an error. With `state_dir` the position survives the process, and
+    messages in hand when it died are redelivered, with `redelivered` set.
 
     While the proxy is unreachable, a call asks again: until its `timeout_s` is over, or as often as
     `retry` says; `run` and loops ask until `stop`, unless `retry` or the settings give a number.
@@ -353,13 +353,12 @@ class Subscriber(SubscriberLife):
         run(Blocking(self), self._handlers, timeout_s)
 
     def stop(self) -> None:
-        """End `run` and loops over `messages` after the message in work; also while none comes.
+        """End `run` and loops over `messages` after the current message, or while waiting for one.
 
-        They return as if there were no more messages, in less than 2 s, also while the proxy is
+        They return as if there were no more messages, in less than 2 s, even while the proxy is
         unreachable or a failed handler pauses (its message is redelivered). If none is open, the
-        next one ends. A `subscribe` that has no answer is broken off, with `StoppedError`.
-
-        May be called by a handler, a signal handler, or another thread.
+        next one ends. An unanswered `subscribe` raises `StoppedError`. You may call it from a
+        handler, a signal handler or another thread.
         """
         self._stops.set()
 

@@ -141,7 +141,7 @@ def steps_of_run(
 
 
 def _turns(client: Blocking | Awaiting, handlers: Handlers, patience_s: float) -> RunSteps:
-    """One topic after the other, until it is stopped, or none has a message in time."""
+    """Handle topics in turn, until stopped or none has a message in time."""
     if not client.until.is_over():
         yield from _joined(client, handlers)
     last_s = client.now_s()

@@ -1,4 +1,4 @@
-"""`reliable-pubsub history`: read what is stored of a topic, without a subscription or a state."""
+"""`reliable-pubsub history`: print a topic's stored messages, without a subscription or state."""
 
 from __future__ import annotations
 
@@ -34,11 +34,13 @@ from .reader import LogReader
     show_default=True,
     help="The first message: earliest, 'newest N', 'age 1h', 'time ISO-8601' or 'offset N'.",
 )
-@click.option("--last", is_flag=True, help="Only the last message: --from 'newest 1'.")
+@click.option("--last", is_flag=True, help="Print only the last message: --from 'newest 1'.")
 @click.option(
     "-n", "--messages", "messages_max", type=click.IntRange(min=1), help="Stop after this many."
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document a line, for programs.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document per line, for programs."
+)
 @click.option("--endpoint", help="The proxy's subscriber endpoint.")
 @click.option("--ack-timeout", help="Seconds to wait for an answer.")
 @click.option("--send-retries", help="How often to ask again.  [default here: 1]")
@@ -74,7 +76,7 @@ def main(
                 printed, left = printed + len(messages), left - len(messages)
                 at = at_offset(batches[-1].end)
         if not printed:
-            complain(f"no message of {topic!r} is stored from there on")
+            complain(f"no message of {topic!r} is stored from that start on")
 
 
 def _print(messages: list[Message], *, as_json: bool) -> None:

@@ -101,7 +101,7 @@ class SubscriberLife(BlockingClient[SubscriberEngine]):
 
     @gated_after_close
     def is_pushed(self, topic: Topics) -> bool:
-        """Whether push is on for a topic, also while it does not work and the topic is polled."""
+        """Return whether push is on for a topic, even while it fails and the topic is polled."""
         return topic in self._engine.pushing
 
     @gated_after_close
@@ -117,7 +117,7 @@ class SubscriberLife(BlockingClient[SubscriberEngine]):
     @property
     @gated_after_close
     def note(self) -> bytes | None:
-        """The last note that was stored, by `record` or `write_note`."""
+        """Return the note last stored by `record` or `write_note`."""
         return self.inbox.note
 
     @gated

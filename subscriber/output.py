@@ -95,7 +95,7 @@ def check_repeats(steps: Sequence[SubscriberStep], mark: PlanMark) -> None:
         again = may_repeat and step.start is not None and step.start.at not in ("now", "last")
         if again and (step.topic in seen or (mark.output_bytes and not begun)):
             raise ConfigurationError(
-                f"steps[{index}] may give messages of {step.topic!r} again that {mark.output} has "
+                f"steps[{index}] may redeliver messages of {step.topic!r} that {mark.output} has "
                 "already, and each message is there once. Leave `action: seek` (or `session: "
                 "clean`) out, or give this run an --output of its own, with --again"
             )

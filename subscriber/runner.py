@@ -41,7 +41,7 @@ class SubscriberRun:
         """Create a run.
 
         Args:
-            tell: called with what a get waits for, after SILENT_S without a message.
+            tell: called with the wait of a get, after SILENT_S without a message.
             warn: called for lost messages, and for dead letters that the proxy refuses; the run
                 continues.
         """
@@ -150,7 +150,7 @@ class SubscriberRun:
     def _wait(
         self, mark: PlanMark, step: SubscriberStep, wanted: int, wait_s: float
     ) -> Sequence[Message]:
-        """Get messages; report once what it waits for, if they do not come soon."""
+        """Get messages; if none come soon, report once what it waits for."""
         get = self._subscriber._get_by_retries
         messages = get(step.topics, wanted, min(wait_s, SILENT_S))
         if messages or wait_s <= SILENT_S:

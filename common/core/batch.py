@@ -43,7 +43,7 @@ _short.maxdict = 4
 
 
 def shortened(payload: bytes) -> str:
-    """Show the beginning of a payload."""
+    """Return the beginning of a payload."""
     if len(payload) <= SHOWN_CHARS_MAX // 2:
         return repr(payload)
     return f"{payload[: SHOWN_CHARS_MAX // 2]!r}..."
@@ -129,7 +129,7 @@ class Message(Struct, frozen=True, gc=False):
     def value_as(self, kind: Any) -> Any: ...
 
     def value_as(self, kind: Any) -> Any:
-        """The payload as a value of a type, which JSON and MessagePack can be checked against.
+        """Return the payload as a value of a type, checked for JSON and MessagePack.
 
         Args:
             kind: a type as `typed` takes it, or a codec of the program, which reads it whatever
@@ -142,7 +142,7 @@ class Message(Struct, frozen=True, gc=False):
         return decoded(self.payload, self.headers, kind, topic=self.topic, offset=self.offset)
 
     def __repr__(self) -> str:
-        """Show it in a line, with the beginning of what may be long."""
+        """Return one line, with long values shortened."""
         key = "" if self.key is None else f" key={_short.repr(self.key)}"
         headers = "" if self.headers is None else f" headers={_short.repr(dict(self.headers))}"
         return (

@@ -56,7 +56,7 @@ COMPONENTS: Final = tuple(_UNUSED_BY)  # that are no ids
 
 
 def unused_settings(component: str, *, is_client: bool) -> frozenset[str]:
-    """The names of the settings that have no effect for a component.
+    """Return the names of the settings that have no effect for a component.
 
     Args:
         is_client: a publisher or subscriber has this id; else a relay may have it, too.

@@ -109,7 +109,7 @@ def with_any_port(endpoint: str) -> str:
 
 
 def tcp_endpoint(host: str, port: str) -> str:
-    """The endpoint of a host as `host_of` returns it."""
+    """Return the endpoint of a host as `host_of` returns it."""
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 
@@ -167,5 +167,5 @@ def is_local(host: str) -> bool:
 
 
 def is_ipv6(endpoint: str) -> bool:
-    """Whether it names an IPv6 address, as `tcp://[::1]:5555` does."""
+    """Return whether it names an IPv6 address, as `tcp://[::1]:5555` does."""
     return ":" in (host_of(endpoint, bind=True) or "")

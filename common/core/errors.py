@@ -184,14 +184,14 @@ class TryLaterError(InDoubtError):
 
 
 class StoppedError(InDoubtError):
-    """`stop`, or the end of a stream, broke off a wait for the proxy."""
+    """`stop`, or the end of a stream, interrupted a wait for the proxy."""
 
     code = "STOPPED"
 
     def __init__(self) -> None:
         super().__init__(
-            "broken off before the proxy has answered; what was sent is in doubt, and the next "
-            "call, or the next process with this state, settles it"
+            "interrupted before the proxy answered; the outcome of this request is unknown. "
+            "The next call, or the next process with this state, resolves it"
         )
 
 
@@ -202,13 +202,13 @@ class StageLostError(InDoubtError):
 
 
 class TimedOutError(InDoubtError):
-    """The `timeout_s` of a call, or the `timeout` of a step, is over."""
+    """The `timeout_s` of a call, or the `timeout` of a step, has expired."""
 
     code = "TIMED_OUT"
 
 
 class DescriptorsError(InDoubtError):
-    """This process may not open as many files as it needs. The same call works once it may."""
+    """This process has too few free file descriptors. The call works once there are enough."""
 
     code = "DESCRIPTORS"
 
@@ -216,7 +216,7 @@ class DescriptorsError(InDoubtError):
         super().__init__(
             f"{what} needs {needed} free file descriptors, and there are {free}: this process may "
             f"have {limit} (RLIMIT_NOFILE, `ulimit -n`). A client uses up to 11, with pushes or "
-            "QoS 0 up to 20. Close clients and files that are not needed, or raise the limit"
+            "QoS 0 up to 20. Close unneeded clients and files, or raise the limit"
         )
         self.needed = needed
         self.free = free

@@ -12,10 +12,10 @@ SILENCE_S: Final = 2.0  # without an answer, after which that is reported
 
 
 class Outage:
-    """The time since a client had its last definite answer, of all its calls together."""
+    """The time since a client's last definite answer, in all its calls."""
 
     def __init__(self, log: logging.Logger, client: str, endpoint: str) -> None:
-        """Create it; the client has asked nothing."""
+        """Create it for a client that has sent no request."""
         self._log = log
         self._client = client
         self._endpoint = endpoint
@@ -32,7 +32,7 @@ class Outage:
         self._lasts_s += max(seconds, 0.0)
 
     def report(self, verb: str, left_s: float, *, later: TryLater | None, is_shown: bool) -> None:
-        """Report it, unless it is short, or was reported.
+        """Report the outage, unless it is short or already reported.
 
         Args:
             verb: that is asked.
@@ -48,7 +48,7 @@ class Outage:
             advice = ". Is the proxy running? `reliable-pubsub proxy` starts it"
         else:
             what = f"{self._endpoint} answers {verb} with {later.code} ({later.text})"
-        then = "keeps asking until it is stopped"
+        then = "retries until it is stopped"
         if left_s < inf:
             then = f"keeps asking for up to {left_s:.0f} s more" if left_s > 0 else "gives up"
         self._tell(f"{what} for {self._lasts_s:.0f} s; the call {then}{advice}", is_shown)

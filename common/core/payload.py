@@ -63,7 +63,7 @@ class Codec(Struct, frozen=True):
 
 @checked
 def typed(kind: Any, format: Format = "json") -> Codec:
-    """A codec for the values of one type, which is the schema: other values are refused at put.
+    """Return a codec for the values of one type; it refuses other values at put.
 
     Args:
         kind: a type that msgspec knows: a Struct, dataclass, TypedDict, `list[int]`, bounds by

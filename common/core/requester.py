@@ -151,7 +151,7 @@ class Requester:
         try:
             reply, body = decode_reply(frames)
             if isinstance(reply, Malformed) and reply.request in (0, request.request):
-                text = f"{self.endpoint} cannot read our request: {reply.text}"
+                text = f"{self.endpoint} could not read our request: {reply.text}"
                 raise MalformedError(text, is_our_request=True)
         except MalformedError:
             yield REOPEN
@@ -215,10 +215,10 @@ class Requester:
 
 
 def _limit(attempts: float) -> int:
-    """How often a request is sent at most; 0: without a limit."""
+    """Return the most attempts of a request; 0: no limit."""
     return 0 if attempts == inf else int(attempts)
 
 
 def in_words(attempt: int, attempts: int) -> str:
-    """An attempt, of how many."""
+    """Return an attempt and its limit, in words."""
     return f"{attempt} of {attempts}" if attempts else f"{attempt}"

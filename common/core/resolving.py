@@ -125,7 +125,7 @@ def settings_from_document(document: Document) -> dict[str, Resolved]:
 
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    """Warn, in one sentence each, of variables that look like a setting but are not.
+    """Warn, in one sentence each, of variables that only look like a setting.
 
     Those that Kubernetes sets for a service with our name have one sentence together.
     """
@@ -137,7 +137,7 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
     ]
     of_services = [name for name in unknown if _is_of_service(name, environment[name])]
     warnings = [
-        f"{name}: unknown variable, it has no effect{did_you_mean(name, known)}"
+        f"{name}: unknown variable; it has no effect{did_you_mean(name, known)}"
         for name in unknown
         if name not in of_services
     ]
@@ -156,7 +156,7 @@ _OF_SERVICE: Final = re.compile(
 
 
 def _is_of_service(name: str, value: str) -> bool:
-    """Whether Kubernetes has set a variable, as it does for each service of a namespace."""
+    """Return whether Kubernetes set this variable, as it does for each service of a namespace."""
     return bool(_OF_SERVICE.search(name)) or (name.endswith("_PORT") and "://" in value)
 
 

@@ -74,13 +74,13 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
 
     @property
     def attempts(self) -> float:
-        """How often a call asks; infinity: until it is answered."""
+        """Return the attempts of a call; infinity: until it is answered."""
         if self.retries_max == "forever":
             return inf
         return (RETRIES_MAX if self.retries_max is None else self.retries_max) + 1
 
     def longest_s(self, attempt: int, attempts: float) -> float:
-        """Seconds that the attempts after this one take at most, with their pauses."""
+        """Return the most seconds that later attempts take, with their pauses."""
         if attempts == inf:
             return inf
         attempts = min(attempts, attempt + 10_000)
@@ -104,7 +104,7 @@ def poll_pause_s(empty_answers: int) -> float:
 
 
 class Patience:
-    """How long the open call of a client asks: by its `timeout_s`, or by the retry policy."""
+    """The time limit of a client's open call: its `timeout_s`, or the retry policy."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         """Create it for calls without `timeout_s`.
@@ -142,5 +142,5 @@ class Patience:
 
     @property
     def left_s(self) -> float:
-        """Seconds until the call is over; infinity: the policy decides."""
+        """Return the seconds until the call ends; infinity: the policy decides."""
         return inf if self.until_s is None else self.until_s - self.now_s()

@@ -110,8 +110,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     send_retries: Annotated[
         Annotated[int, Meta(ge=0, le=1000)] | Literal["forever"],
         Meta(
-            description="how often a client asks again before it reports the outcome as in doubt; "
-            "unless it is set, `run` and loops over messages ask until they are stopped"
+            description="how often a client retries before it reports the outcome as in doubt; "
+            "unless it is set, `run` and loops over messages retry until they are stopped"
         ),
     ] = RETRIES_MAX
     publisher_endpoint: Annotated[
@@ -125,7 +125,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         Endpoint,
         Meta(
             description="where subscribers reach the proxy, or a relay; and where a relay finds "
-            "what is above; for clients also several, with commas, that are tried in turn"
+            "what is above; clients may list several, separated by commas, and try them in turn"
         ),
     ] = SUBSCRIBER_ENDPOINT
     push_endpoint: Annotated[

@@ -66,7 +66,7 @@ StartOrPosition = Annotated[
 PositionToSeek = Annotated[
     Start | Position,
     "Now, LastReceived, Earliest, at_offset(n), newest(n), at_time(t), ago(age), or a Position "
-    "that read() gave",
+    "that read() returned",
 ]
 
 

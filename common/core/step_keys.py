@@ -254,17 +254,17 @@ class GetKeys(Struct, kw_only=True, forbid_unknown_fields=True, tag_field="actio
 
 
 class SeekKeys(Struct, kw_only=True, forbid_unknown_fields=True, tag_field="action", tag="seek"):
-    """A step of a subscriber: move an existing subscription."""
+    """A step of a subscriber that moves an existing subscription."""
 
     topic: Annotated[
-        Topic | UnsetType, Meta(description="what is subscribed to; this or match")
+        Topic | UnsetType, Meta(description="the topic of the subscription; this or match")
     ] = UNSET
     match: MatchKey | UnsetType = UNSET
     start: Annotated[
         str,
         Meta(
-            description="where to move it, in the words of subscribe; what is redelivered is "
-            "marked, and what is skipped is not delivered"
+            description="where to move the subscription, as in subscribe; redelivered "
+            "messages are marked, and skipped ones are not delivered"
         ),
     ] = field(name="from")
     sleep_after: Annotated[SleepS, Meta(description="seconds after it")] = _GET.sleep_after_s

@@ -16,14 +16,14 @@ REOPEN: Final = Reopen()
 
 
 class StopSignal:
-    """The `stop` of a client: it ends what is open, or else what begins next.
+    """The `stop` of a client: it ends every open `run` and loop, or else the next one.
 
-    It is remembered until a `run` or a loop has ended because of it. Any thread may set it, and a
-    signal handler; twice is as once.
+    It stays set until a `run` or loop has ended because of it. Any thread or signal handler may set
+    it; a second time changes nothing.
     """
 
     def __init__(self) -> None:
-        """Create a signal that was not set."""
+        """Create an unset signal."""
         self.count = self.heeded = 0
 
     def set(self) -> None:
@@ -31,7 +31,7 @@ class StopSignal:
         self.count = self.heeded + 1
 
     def begin(self) -> Until:
-        """A `run` or a loop begins."""
+        """Begin a `run` or a loop."""
         return Until(self)
 
 
@@ -39,7 +39,7 @@ class Until:
     """One `run` or loop, which lasts until the signal is set."""
 
     def __init__(self, signal: StopSignal) -> None:
-        """Begin; a signal that nothing has heeded ends it."""
+        """Begin; an unused signal ends it."""
         self.signal = signal
         self.begun = signal.heeded
 
@@ -48,20 +48,20 @@ class Until:
         return self.signal.count > self.begun
 
     def heed(self) -> None:
-        """It ends because of the signal; what begins later does not."""
+        """Note that the signal ended it; later runs and loops are not affected."""
         self.signal.heeded = self.signal.count
 
 
 def until_stopped(
     conversation: Conversation[T], is_stopped: Callable[[], bool], grace_s: float = 0.0
 ) -> Conversation[T]:
-    """Carry out a conversation in short waits, and break it off when it is to be stopped.
+    """Run a conversation in short waits, and interrupt it on a stop.
 
     Args:
         grace_s: how long it may still wait then.
 
     Raises:
-        StoppedError: what was sent and not answered is in doubt.
+        StoppedError: the outcome of an unanswered request is unknown.
     """
     step: Callable[[Any], ShellEffect] = conversation.send
     value: object = None

@@ -1,7 +1,6 @@
-"""`Undo`: what a call has changed for the program, as it was when the call began. Pure.
+"""`Undo`: the program's messages in hand, as they were before a call changed them. Pure.
 
-If the call is interrupted, this is restored: an interrupted call undoes at most the deliveries that
-it made itself (rule R31).
+An interrupted call restores them: it undoes at most its own deliveries (rule R31).
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ class Mark(Protocol):
     """The mark of a call; see `Gate`."""
 
     def locked(self) -> bool:
-        """Whether the call has not ended properly."""
+        """Return whether the call has not ended properly."""
 
 
 class Undo:
-    """What the newest call has changed: each owner, with its state before."""
+    """The changes of the newest call: each owner, with its earlier state."""
 
     def __init__(self) -> None:
-        """Create it; nothing has changed."""
+        """Create an empty log."""
         self.before: dict[Any, Any] = {}
         self._mark: Mark | None = None
 
@@ -34,7 +33,7 @@ class Undo:
         self._mark = mark
 
     def interrupted(self, mark: Mark) -> None:
-        """An exception has left a call, even if its mark is released."""
+        """Note that an exception left a call, even if its mark is released."""
         if self._mark is mark:
             self._mark = None
 

@@ -14,7 +14,7 @@ _FILLERS: Final = "\u115f\u1160\u2800\u3164\uffa0"  # letters and symbols withou
 
 
 def visible(text: str, *, kept: str = "\n\t") -> str:
-    """The text with such characters as `U+202E`.
+    """Return the text with such characters as `U+202E`.
 
     Args:
         kept: those that stay; line ends and tabs are our own, except in the text of a stranger.

@@ -117,7 +117,7 @@ def _check_who_ends(of: OfGroup, finding: Finding) -> None:
 
 
 def _check_letters(index: RunIndex, of: OfGroup, finding: Finding) -> None:
-    """A dead letter is of a message that a member had (rule R29)."""
+    """Check that a member had each message that became a dead letter (rule R29)."""
     place = (of.topic, f"group:{of.group}", of.generation)
     for line in index.dead_letters:
         is_of_group = (line.topic, line.subscriber, line.generation) == place

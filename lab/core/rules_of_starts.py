@@ -1,4 +1,4 @@
-"""Where subscriptions begin that were asked to begin somewhere: a part of rule V8. Pure.
+"""Checks where subscriptions with a start begin: a part of rule V8. Pure.
 
 One that continues, because its client sent a cursor with the start, never begins below what its
 subscriber has acknowledged; a seek may, and what is redelivered is marked. Where an operator moved
@@ -86,7 +86,7 @@ class _Asked:
             self._check_not_moved(before)
 
     def _resumes(self) -> bool:
-        """Whether its start had no effect, because the subscription existed (rule R33)."""
+        """Return whether its start had no effect, because the subscription existed (rule R33)."""
         if self.subscription.sought:
             return False
         return self.subscription.in_doubt or (self.before is not None and self._is_own_place())
@@ -118,7 +118,7 @@ class _Asked:
         )
 
     def _check_not_again(self, before: SubscriptionSpan) -> None:
-        """Only a seek moves below what was acknowledged."""
+        """Check that only a seek moves below the acknowledged messages."""
         left = self._left_by_operator(before)
         lowest = before.confirmed if left is None else min(left, before.confirmed)
         if not self.subscription.sought and self.start < lowest:
@@ -126,7 +126,7 @@ class _Asked:
             self.broken(f", which is no seek; {had}", self.start)
 
     def _check_not_moved(self, before: SubscriptionSpan) -> None:
-        """Only a seek moves a subscription that exists (rule R33)."""
+        """Check that only a seek moves an existing subscription (rule R33)."""
         may_have_ended = (
             before.ended
             or before.leaving
@@ -139,7 +139,7 @@ class _Asked:
             self.broken("; the subscription existed, so it resumes", before.confirmed)
 
     def _is_clean(self, *spans: SubscriptionSpan) -> bool:
-        """Whether one of them is a clean session, which each subscribe begins again."""
+        """Return whether one of them is a clean session, which each subscribe restarts."""
         generations = {span.generation for span in spans}
         return any(
             (line.topic, line.subscriber) == (self.topic, self.stream.subscriber)

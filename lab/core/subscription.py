@@ -251,7 +251,7 @@ class SubscriberStream:
         request.in_doubt = request.begun_again = False
 
     def _resumes(self, current: SubscriptionSpan, line: Ok, request: _Request) -> bool:
-        """Whether a start had no effect, because the subscription existed (rule R33)."""
+        """Return whether a start had no effect, because the subscription existed (rule R33)."""
         return not request.seeks and line.generation == current.generation
 
     def _is_first_of_move(self, current: SubscriptionSpan | None, line: Ok) -> bool:

@@ -9,13 +9,13 @@ class WorkingTime:
     """Seconds, without those in which a process of the run waited for a core."""
 
     def __init__(self, now_s: float) -> None:
-        """Begin to count."""
+        """Start counting."""
         self.seconds = 0.0
         self._seen_s = now_s
         self._waited_s: Mapping[tuple[str, int], float] = {}
 
     def advance(self, now_s: float, waited_s: Mapping[tuple[str, int], float]) -> float:
-        """Take what has passed, and return the sum.
+        """Add the time that has passed, and return the sum.
 
         Args:
             waited_s: by name and life of a process, how long it has waited for a core in it.

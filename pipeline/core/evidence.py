@@ -37,7 +37,7 @@ class Extent(Struct, frozen=True):
 
 
 class Whereabouts(Struct, frozen=True):
-    """What the proxy reports about a topic now."""
+    """The proxy's current report about a topic."""
 
     log: str
     start: int

@@ -11,7 +11,7 @@ _MILLISECONDS: Final = re.compile(r"[0-9]{1,15}\Z")
 
 
 def instant_ns(text: str) -> int | None:
-    """Nanoseconds since 1970 of an ISO 8601 time or of milliseconds; None for anything else.
+    """Return an ISO 8601 time or milliseconds as nanoseconds since 1970; None for other text.
 
     A time without zone is UTC: on a cluster the zone of a machine means nothing. Digits below
     `MILLISECONDS_MIN` are seconds, so they are none of these.

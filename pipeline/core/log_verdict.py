@@ -54,7 +54,7 @@ class TopicSight(Struct, frozen=True):
 
     @property
     def summary(self) -> str:
-        """One line for a person."""
+        """Return one line for a person."""
         return (
             f"{self.topic}: {self.entries:,} messages, offsets {self.first:,} to "
             f"{self.last.offset:,}, {len(self.publishers):,} publishers"

@@ -110,11 +110,11 @@ class SourceWords(ProxyWords, kw_only=True, rename="camel"):
     ] = MAX_OFFSETS_PER_TRIGGER
     min_offsets_per_trigger: Annotated[
         Positive | UnsetType,
-        Meta(description="begin a batch of a stream only with this many messages"),
+        Meta(description="start a stream's batch only with this many messages"),
     ] = UNSET
     max_trigger_delay: Annotated[
         str,
-        Meta(description="with minOffsetsPerTrigger: begin anyway after this time, such as 30s"),
+        Meta(description="with minOffsetsPerTrigger: start anyway after this time, such as 30s"),
     ] = "15m"
     max_bytes_per_trigger: Annotated[
         Positive | UnsetType,

@@ -164,7 +164,7 @@ def view_columns(fields: str = "") -> list[str]:
 
 
 def message_columns(columns: Sequence[tuple[str, str]]) -> list[str]:
-    """What the sink is given of a result, as expressions over its columns.
+    """Return the sink's columns, as expressions over those of a result.
 
     A column `value` is the payload. Without one the columns are a JSON object, apart from `key`,
     `headers` and `event_time`; NULL is null there, so that every message has every field.

@@ -28,7 +28,10 @@ class SinkWords(ProxyWords, kw_only=True, rename="camel"):
     ] = UNSET
     codec: Annotated[
         Literal["json", "text"] | UnsetType,
-        Meta(description="what the values are; sets the header content-type where a row has none"),
+        Meta(
+            description="encoding of the values; "
+            "sets the header content-type of rows that have none"
+        ),
     ] = UNSET
     sink_id: Annotated[
         str | UnsetType, Meta(description="begin of the publisher's id; the query's own id follows")
@@ -181,8 +184,8 @@ def check_columns(columns: Mapping[str, str], options: SinkOptions) -> None:
         raise UsageError("there is no column 'value'; it becomes the payload")
     if not options.topic and IGNORED.keys() & columns.keys():
         raise UsageError(
-            "these rows come from topics, and without the option 'topic' each would be put on the "
-            "topic that it comes from: give the option 'topic'"
+            "these rows were read from topics, and would be put "
+            "back on them: set the option 'topic'"
         )
     if not options.topic and "topic" not in columns:
         raise UsageError(

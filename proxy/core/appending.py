@@ -71,7 +71,7 @@ def next_batch(
     qos: StoredQoS = 2,
     after: Appended | None = None,
 ) -> Appended:
-    """A batch of the sender of a request, at the end of a topic.
+    """Return a batch of a request's sender, at the end of a topic.
 
     Timestamps grow strictly, whatever the clock does; time is only an index (rule R18). While a
     topic is ahead of the clock, its timestamps grow at half the speed of time, until the clock has
@@ -143,7 +143,7 @@ def begun_after(
 def resumed(
     state: State, log: TopicLog, subscriber: str, session: Session, terms: Terms, control: int
 ) -> Subscribed:
-    """The record that changes the terms of a subscription, which stays where it is."""
+    """Return the record that changes the terms of a subscription, but not its position."""
     one = log.subscriptions[subscriber]
     return Subscribed(
         log.topic_id,

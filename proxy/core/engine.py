@@ -364,7 +364,7 @@ class Engine:
     # Reports of the store.
 
     def committed(self, lsn: int, *, is_full: bool = False) -> None:
-        """The store has all up to `lsn`: release its replies. If `is_full`, it takes no message."""
+        """Release the replies up to `lsn`, which are stored. If `is_full`, it takes no message."""
         self.disk_hangs, self.state.is_storage_full = False, is_full
         while self._unwritten and self._unwritten[0][0] <= lsn:
             self.unwritten_bytes -= self._unwritten.popleft()[1]

@@ -20,7 +20,7 @@ EPOCH_FORGOTTEN_MAX: Final = 2**62
 
 
 def trims_due(state: State, now_ns: int) -> Sequence[Trimmed]:
-    """The trims that retention makes now, in topics that have changed or aged.
+    """Return the trims of retention now, in topics that changed or aged.
 
     Args:
         now_ns: local time.

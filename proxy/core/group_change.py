@@ -299,7 +299,7 @@ class Change:
         return parts
 
     def _goes_alone(self, delivery: int) -> bool:
-        """Whether a message with this delivery count is granted alone.
+        """Return whether a message with this delivery count is granted alone.
 
         A confirmed grant counts as a delivery of all its messages, even those a loop has ahead.
         Where deliveries are bounded, messages are redelivered one at a time, so that a message

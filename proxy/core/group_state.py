@@ -52,12 +52,12 @@ class GroupRun(Struct, frozen=True, gc=False, array_like=True):
 
     @property
     def is_held(self) -> bool:
-        """Whether a member has the messages, or was granted them."""
+        """Return whether a member has the messages, or was granted them."""
         return self.how == "held" or self.how == "granted"
 
     @property
     def delivered(self) -> int:
-        """How often the messages were delivered."""
+        """Return how often the messages were delivered."""
         return self.delivery - (self.how == "granted")
 
     def is_due(self, now_s: float) -> bool:

@@ -60,7 +60,7 @@ class PatternIndex:
         return [self.of[one][pattern] for one in self._subscribers[pattern]]
 
     def names_of(self, pattern: Pattern) -> Set[str]:
-        """The subscribers that have a pattern."""
+        """Return the subscribers that have a pattern."""
         return self._subscribers[pattern].keys()
 
     def topics_of(self, pattern: Pattern) -> Iterator[int]:
@@ -72,7 +72,7 @@ class PatternIndex:
         return tuple(one for one in self._subscribers if is_of(one, topic))
 
     def wanting(self, topic: str) -> Iterator[tuple[str, list[RegisteredPattern]]]:
-        """Who is to be subscribed to a new topic, each once, with the patterns that match it."""
+        """Return the subscribers of a new topic, each once, with their matching patterns."""
         found: dict[str, list[RegisteredPattern]] = {}
         for pattern in self.matching(topic):
             for subscriber in self._subscribers[pattern]:
@@ -80,7 +80,7 @@ class PatternIndex:
         return iter(found.items())
 
     def terms_of(self, subscriber: str, topic: str) -> Terms | None:
-        """The terms that the patterns of a subscriber need of a topic; None: none matches."""
+        """Return the terms that a subscriber's patterns need of a topic; None: no match."""
         mine = self.of.get(subscriber, {}).items()
         found = [one.terms for pattern, one in mine if is_of(pattern, topic)]
         return reduce(Terms.joined, found) if found else None

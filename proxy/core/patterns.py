@@ -148,7 +148,7 @@ def _begun(
 def _begins_again(
     state: State, request: Match, session: Session, log: TopicLog, one: Subscription
 ) -> bool:
-    """Whether a pattern moves a subscription that exists: by a seek, or as a clean session.
+    """Return whether a pattern moves an existing subscription: by a seek, or as a clean session.
 
     A clean one is not moved if another subscription of its subscriber has it (rule R32).
     """

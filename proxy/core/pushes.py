@@ -137,7 +137,7 @@ class Pushes:
             yield Down(one.topic, encode_push(one.topic, pushed, one.batch.body))
 
     def unstored(self, topic: str, header: BatchHeader, body: bytes, number: int) -> Down:
-        """The push of a QoS 0 batch, which is not queued.
+        """Return the push of a QoS 0 batch, which is not queued.
 
         Args:
             number: of the next batch at QoS 0, of any topic.

@@ -23,7 +23,7 @@ BecameOfOffer = Literal["taken", "unwanted", "refused"]
 
 
 def patterns_listening(state: State, topic: str) -> Sequence[Pattern]:
-    """The patterns that match a topic, even one that was never stored, and may read it."""
+    """Return the patterns that match a topic, even an unstored one, and may read it."""
     if not len(state.patterns):
         return ()
     log = state.topics.get(topic)

@@ -122,7 +122,7 @@ class Rings:
         )
 
     def since(self, number: int) -> Iterator[tuple[int, str, BatchHeader, bytes]]:
-        """The batches of all topics from a number on that are still held: the oldest first."""
+        """Return the kept batches of all topics from a number on, the oldest first."""
         count = min(self.number - number, len(self._order))
         newest = list(islice(reversed(self._order), count)) if count > 0 else []
         for number_before, (topic, base, index) in enumerate(reversed(newest), self.number - count):

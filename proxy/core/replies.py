@@ -54,7 +54,7 @@ def misplaced(state: State, request: AnyRequest, role: Role) -> Malformed:
     """Answer a request that came at the other role's endpoint."""
     other = "subscriber" if role == "publisher" else "publisher"
     text = f"{request.__struct_config__.tag} does not belong on the {role} endpoint; "
-    text += f"connect it to the {other} endpoint, which is named where the proxy says ready"
+    text += f"connect it to the {other} endpoint, which the proxy prints in its ready line"
     return malformed(state, text, request)
 
 

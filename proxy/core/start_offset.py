@@ -73,7 +73,7 @@ def first_offset(
 def start_offset(
     state: State, request: Sub | History, log: TopicLog, start: Start, end: int, now_ns: int
 ) -> int | Decision:
-    """The offset that `start` names, or the refusal.
+    """Return the offset that `start` names, or the refusal.
 
     `last` without an earlier subscription is the topic's start: nothing was delivered yet.
 

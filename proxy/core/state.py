@@ -70,7 +70,7 @@ class BrokerSettings(Struct, frozen=True, kw_only=True):
 
 
 class EngineTiming(Struct, frozen=True, kw_only=True):
-    """How long the engine waits, in seconds."""
+    """The engine's wait times, in seconds."""
 
     lazy_s: float = 0.1  # how long a cursor that came with a GET may wait to be written
     disk_patience_s: float = 1.0  # a reply that waits longer is replaced by BUSY
@@ -269,7 +269,7 @@ class State:
         self.index_session("subscriber", client)
 
     def lasting_publishers(self, log: TopicLog) -> int:
-        """Count the publishers whose numbers in a topic are kept for good."""
+        """Count the publishers whose numbers in a topic are kept permanently."""
         return len(log.publishers) - len(self.unique_numbers.keys() & log.publishers.keys())
 
     def index_session(self, role: Role, client: str) -> None:

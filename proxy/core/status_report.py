@@ -176,7 +176,7 @@ def _group(state: State, log: TopicLog, name: str) -> GroupStatus:
 
 
 def lag_s(state: State, log: TopicLog, cursor: int) -> float:
-    """Seconds since the oldest unacknowledged message was stored, in local time."""
+    """Return the seconds of local time since the oldest unacknowledged message was stored."""
     if cursor >= log.durable_end or state.local_ns is None:
         return 0.0
     oldest = max(cursor, log.start)

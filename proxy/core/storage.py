@@ -13,7 +13,7 @@ from reliable_pubsub.common.core.errors import PubSubError
 
 from .records import Appended, Record
 
-DISK_FULL: Final = "the disk of the proxy is full"
+DISK_FULL: Final = "the proxy's disk is full"
 
 
 class StorageFullError(PubSubError):
@@ -46,14 +46,14 @@ class Storage(Protocol):
 
     @property
     def is_full(self) -> bool:
-        """Whether no message can be stored, as far as the last commit has found."""
+        """Return whether the disk was too full for messages at the last commit."""
 
     def commit(self, records: Sequence[Record]) -> None:
         """Make records durable: all of them or none.
 
-        The space of batches that a `Trimmed` removes is used again, or given back. A commit of
-        nothing looks whether a full disk has space again. On a full disk, records that store no
-        message need no space that may be missing (rule R37).
+        The space of batches that a `Trimmed` removes is reused or freed. An empty commit checks
+        whether a full disk has space again. On a full disk, records that store no message use
+        reserved space (rule R37).
 
         Raises:
             StorageFullError: no space; the commit left no trace, and can be tried again later.

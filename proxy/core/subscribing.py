@@ -99,7 +99,7 @@ def _place_of(
 
 
 def begins_again(active: Subscription, request: Sub) -> bool:
-    """Whether a start moves an existing subscription (rule R33); else it resumes."""
+    """Return whether a start moves an existing subscription (rule R33); else it resumes."""
     if request.start is None or request.start.at == "last":
         return False
     return (
@@ -126,7 +126,7 @@ def _goes_where_an_operator_put_it(active: Subscription, request: Sub) -> bool:
 
 
 def _skipped_by_operator(known: Subscription | None, request: Sub, cursor: int) -> Moved:
-    """How an operator moved a subscription that ended before its subscriber could hear of it.
+    """Return the operator's move of a subscription that ended before its subscriber saw it.
 
     Otherwise it would pass over what was skipped, and GET would report no loss.
     """

@@ -49,7 +49,7 @@ class Session:
 def skipped_by(
     known: Subscription | None, cursor: int, *, by_start: bool = True
 ) -> tuple[int, int] | None:
-    """The messages below the cursor of a new start or a seek that were never acknowledged.
+    """Return the unacknowledged messages below the cursor of a new start or a seek.
 
     They are kept as one range, so that a later subscription can begin there.
 

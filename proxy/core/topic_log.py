@@ -283,7 +283,7 @@ class TopicLog:
 
     @property
     def ages_at_ns(self) -> int | None:
-        """The local time at which the oldest segment is too old; None: there is no segment."""
+        """Return the local time at which the oldest segment is too old; None: no segment."""
         if not self.segments:
             return None
         return self.segments[0].since_ns + int(self.retention.history_s * 1e9)
@@ -301,7 +301,7 @@ class TopicLog:
             segment.since_ns = min(segment.since_ns, begun_ns) - older_ns
 
     def stored_ns(self, offset: int, timestamp_ns: int) -> int:
-        """The local time at which a batch was stored.
+        """Return the local time at which a batch was stored.
 
         Its segment knows that of its last batch. The difference to that one's timestamp is right
         unless the clock was set between the two; the segment before bounds it.
@@ -314,7 +314,7 @@ class TopicLog:
         return max(since_ns, self.segments[index - 1].since_ns) if index else since_ns
 
     def time_of_age(self, cut_ns: int, time_ns: int) -> int | None:
-        """The timestamp from which on messages were stored at a local time or later.
+        """Return the first timestamp of messages stored at a local time or later.
 
         It is the time of the wall clock, unless that clock was set since. None: all are older.
 
@@ -343,7 +343,7 @@ class TopicLog:
             self.going.popleft()
 
     def trim_due(self, now_ns: int) -> Trimmed | None:
-        """The trim that retention makes now: the oldest acknowledged segments above the limits.
+        """Return retention's trim now: the oldest acknowledged segments above the limits.
 
         Args:
             now_ns: local time.

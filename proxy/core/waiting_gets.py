@@ -121,7 +121,7 @@ class WaitingGets:
                 self._take([request.client], until_s=OVERTAKEN)
 
     def has_come(self, *sources: str | Pattern, to_ring: bool = False) -> None:
-        """Topics, or some of patterns, have new messages."""
+        """Wake the waits for topics, or topics of patterns, with new messages."""
         for source in sources:
             if on := self._on.get(source):
                 rings = (one for one in on if _ring_of(self.of[one].request) is not UNSET)

@@ -72,7 +72,7 @@ def wait_of_put(
     acknowledged_by: AcknowledgedBy | None,
     qos: QoS,
 ) -> AcknowledgedBy:
-    """By how many a `put` is to be acknowledged.
+    """Return how many subscribers must acknowledge a `put`.
 
     Raises:
         UsageError: an argument has no effect without `wait`, or the messages are never
@@ -80,8 +80,8 @@ def wait_of_put(
     """
     if wait == "stored":
         raise UsageError(
-            "acknowledged_by needs wait='delivered': by default a put waits for the proxy, and for "
-            "no subscriber. Nothing was sent"
+            "acknowledged_by needs wait='delivered': by default a put waits only for the "
+            "proxy, not for subscribers. Nothing was sent"
         )
     if qos == 0:
         raise UsageError(
@@ -113,7 +113,7 @@ class DeliveryWait:
 
     @property
     def asks_s(self) -> float:
-        """How long the proxy has for the next answer: the last one may take ANSWER_S longer."""
+        """Return the time for the next answer; the last one may take ANSWER_S longer."""
         return max(self._deadline_s - self._now_s(), 0.0) + ANSWER_S
 
     @property

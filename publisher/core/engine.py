@@ -51,8 +51,8 @@ from .transaction import Transaction, stage_and_commit
 
 NO_CALLS: Sequence[Call] = ()
 IN_BLOCK: Final = (
-    "this publisher has an open transaction: put through that, end its block first, or use another "
-    "publisher. Nothing was done"
+    "this publisher has an open transaction: put through the transaction, end its block "
+    "first, or use another publisher. Nothing was done"
 )
 topic_of: Callable[[Encoded | Numbered], str] = attrgetter("topic")
 
@@ -140,8 +140,8 @@ class PublisherEngine:
     def _failed(self, put: WaitingPut, puts: Sequence[WaitingPut], error: PubSubError) -> None:
         """Settle the puts of a request that has failed.
 
-        If only the time of this call is over, the others have theirs: one of them settles the
-        request, or puts again what was not numbered.
+        If only this call timed out, the others keep their time: one of them settles the request, or
+        puts unnumbered messages again.
         """
         if not (isinstance(error, InDoubtError) and error.timeout_s is not None):
             failed(puts, error)

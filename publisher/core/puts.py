@@ -113,7 +113,7 @@ def check_payload_bytes(payload_bytes: int) -> None:
 
 
 def encoded_put(topic: str, batch: Batch, *, are_bytes: bool = False) -> Encoded:
-    """Encode what a program puts; see `encoded_batch`.
+    """Encode a program's messages; see `encoded_batch`.
 
     Raises:
         TooLargeError, UsageError.
@@ -153,7 +153,7 @@ class WaitingPut(Struct, eq=False):
         self.owner.clear()
 
     def withdraw(self) -> bool:
-        """Take it back, because the time of its call is over; False: a request has it."""
+        """Take it back, because its call timed out; False: a request has it."""
         return self.owner.setdefault("by", "caller") == "caller"
 
     @property

@@ -57,7 +57,7 @@ class CommitBatches(Protocol):
 
 
 class _Exit:
-    """A method that each `with` block holds in a copy of its own, from its beginning to its end.
+    """A method of which each `with` block holds its own copy until its end.
 
     An exception of a signal handler may interrupt the end of a block before its first line. Then
     only the missing copy shows that the block is over.
@@ -163,7 +163,7 @@ class Transaction:
 
     @property
     def is_open(self) -> bool:
-        """Whether its block has begun and not ended."""
+        """Return whether its block is open."""
         is_over = self._ended or (self._exit is not None and self._exit() is None)
         return self._begun and not is_over
 
@@ -175,7 +175,7 @@ class Transaction:
     def _check_new(self) -> None:
         """Refuse a second block, which would store the messages again."""
         if self._begun:
-            raise UsageError("this transaction was used before; begin another one")
+            raise UsageError("this transaction was used before; start a new one")
 
     def _end(self, error: BaseException | None) -> Sequence[Encoded]:
         """End the block; what it stores is nothing after an error.

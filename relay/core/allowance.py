@@ -1,4 +1,4 @@
-"""What one connection, and all of a process together, may make us hold; who is cut off. Pure.
+"""Limits the memory that one connection, and all of a process, may take. Pure.
 
 ZeroMQ bounds messages, and neither their bytes nor their frames: a message without end is held as
 long as its connection lasts. So the bytes that a connection has sent and that were not taken as

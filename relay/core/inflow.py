@@ -1,8 +1,8 @@
-"""Whether a connection may come into a process: how many it has, and how fast they come. Pure.
+"""Limits the connections of a process, in number and rate. Pure.
 
-Each connection costs a handshake, so what comes in is taken from a bucket: a number per second, and
-ten seconds of that at once. While the bucket is in debt, addresses that have taken much of it are
-kept out, and everyone if the debt grows beyond a bound (docs/decisions/0068, 0076).
+Each connection costs a handshake, so a bucket limits them: a number per second, and bursts of ten
+seconds of that. While the bucket is in debt, addresses that took much of it are refused, and all
+addresses if the debt exceeds a limit (docs/decisions/0068, 0076).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Episode(Struct, frozen=True):
 
 
 class Inflow:
-    """What has come in, and who is kept out."""
+    """The connections that came in, and the addresses that are refused."""
 
     def __init__(self, bounds: ConnectionBounds, now_s: float) -> None:
         """Nothing has come yet."""
@@ -71,7 +71,7 @@ class Inflow:
         self.episode: Episode | None = None
 
     def change(self, bounds: ConnectionBounds, now_s: float) -> None:
-        """Decide by these bounds from now on; forget what has come until now if they differ.
+        """Use these limits from now on; if they differ, forget earlier connections.
 
         The same bounds again give no second burst.
         """
@@ -107,7 +107,7 @@ class Inflow:
         return True
 
     def look(self, present: int, now_s: float) -> bool:
-        """Take what has happened since the last look; return whether everyone is kept out."""
+        """Update the state since the last call; return whether all newcomers are refused."""
         if self.closed is not None:
             self.closed_s += now_s - self._look_at_s
         self._look_at_s = now_s

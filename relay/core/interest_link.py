@@ -110,7 +110,7 @@ class Wish:
         if self.refused:
             return f"it refuses the link: {self.refused}"
         if self.push_endpoint is None:
-            return "it has not answered yet"
+            return "no answer yet"
         return "it does not answer" if self._unanswered else ""
 
     def due_in_s(self, now_s: float) -> float:

@@ -74,7 +74,7 @@ class Kinds:
         return pattern.kind in _AUTOMATA
 
     def unknown(self, patterns: Iterable[Pattern]) -> tuple[str, ...]:
-        """Kinds among these that this node does not know, as many as a report may name."""
+        """Return the unknown kinds among these, as many as a report may name."""
         return tuple(sorted({one.kind for one in patterns if not self.knows(one)})[:KINDS_SHOWN])
 
     def check(self, pattern: Pattern) -> Pattern:

@@ -95,7 +95,7 @@ def is_wanted(topic: str, prefixes: Iterable[bytes]) -> bool:
 def offer_prefixes(
     patterns: Iterable[Pattern], kinds: Kinds, uncapped: Iterable[Pattern] = ()
 ) -> frozenset[bytes]:
-    """What the proxy asks publishers for: as narrow as ZeroMQ can filter by prefix.
+    """Return the proxy's prefixes for publishers: as narrow as ZeroMQ can filter.
 
     A prefix may include topics that no pattern matches. So there is also a mark of the patterns,
     which changes with them: then a publisher asks again whether its topics have a listener.
@@ -110,7 +110,7 @@ def offer_prefixes(
 
 
 def marks_of(prefixes: Iterable[bytes]) -> frozenset[bytes]:
-    """The marks of patterns among these prefixes."""
+    """Return the marks of patterns among these prefixes."""
     return frozenset(one for one in prefixes if one[:1] == LINKED and one != LINKED)
 
 

@@ -212,7 +212,9 @@ class SubscriberEngine:
         topic, place = subscription.topic, subscription.place
         if place.terms.by_pattern or not subscription.is_subscribed:
             pattern = covering[0].pattern
-            raise UsageError(f"topic {topic!r} is of the pattern {pattern}; unsubscribe that")
+            raise UsageError(
+                f"topic {topic!r} belongs to the pattern {pattern}; unsubscribe the pattern"
+            )
         terms = reduce(Terms.joined, [one.asked.terms for one in covering])
         asked = Asked(terms=terms, max_deliveries=covering[0].asked.max_deliveries)
         yield from self._subscribing.subscribe(subscription, asked)
@@ -221,9 +223,9 @@ class SubscriberEngine:
     def tell_before_end(self, subscription: TopicSubscription) -> Conversation[None]:
         """Send the cursor of a subscription that is about to end, or to be moved.
 
-        The place here ends with it, so what only this client knows to be acknowledged would come
-        again, unmarked, if a later subscription began before it. A GET leaves what is in hand
-        counted as delivered; an ACK says that nothing is.
+        The place here ends with it. Without the cursor, messages that only this client knows to be
+        acknowledged would be redelivered, unmarked, to a later subscription. After a GET the
+        messages in hand count as delivered; after an ACK none do.
         """
         if (
             not subscription.is_subscribed

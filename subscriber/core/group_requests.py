@@ -139,7 +139,7 @@ class GroupRequests:
         wait_ms: int = 0,
         confirms: bool = False,
     ) -> Conversation[AnyReply]:
-        """Send the request that has no answer yet, or else a new one; take what it grants.
+        """Send the unanswered request, or else a new one; take the messages that it grants.
 
         Args:
             wait_ms: how long the proxy may hold the answer to a TAKE.

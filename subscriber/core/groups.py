@@ -135,10 +135,10 @@ class Groups:
         return cursor
 
     def leave(self, topic: str, *, ends_group: bool, fails: bool = False) -> Conversation[None]:
-        """Settle what is in hand, give the rest back, and leave the group.
+        """Settle the messages in hand, return the rest, and leave the group.
 
         Args:
-            fails: what is in hand is given back as well: the program has not processed it.
+            fails: also return the messages in hand, which the program has not processed.
         """
         session, member = self._session, self.members[topic]
         if fails:

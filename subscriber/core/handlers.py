@@ -101,7 +101,7 @@ class Handlers:
 
     @property
     def are_none(self) -> bool:
-        """Whether every handler was removed."""
+        """Return whether every handler was removed."""
         return not self._by_topic
 
     def groups(self) -> Iterator[tuple[str, str]]:

@@ -101,10 +101,10 @@ class Membership:
         self.generation: int | None = None  # None: to be confirmed by the proxy
 
     def begin_again(self, given: Sequence[Message]) -> None:
-        """Continue after an interrupted call: what returned calls have delivered stays in hand.
+        """Continue after an interrupted call: messages from returned calls stay in hand.
 
         Args:
-            given: what the interrupted call was about to deliver; it is next again.
+            given: messages that the interrupted call was about to deliver; they are next.
         """
         if self.pending is not None:
             self._forget_sent()
@@ -139,7 +139,7 @@ class Membership:
             self.epoch, self.generation = epoch, generation
 
     def lose(self) -> None:
-        """The proxy no longer knows what is held here; it has to confirm the membership again."""
+        """Require the proxy to confirm the membership again; it forgot the messages held here."""
         self.generation = None
 
     def accept_log(self) -> None:
@@ -160,7 +160,7 @@ class Membership:
         return bool(self.fetched)
 
     def drop_late(self, now_s: float) -> bool:
-        """Return what was fetched, if its lease has ended: the proxy may have given it to another.
+        """Return fetched messages whose lease has ended: the proxy may have granted them on.
 
         Returns:
             Whether there was any.
@@ -198,7 +198,7 @@ class Membership:
         return self._run
 
     def end_run(self) -> None:
-        """What a loop took is in hand; the rest is to be handed over."""
+        """Keep the messages that a loop took in hand, and the rest for later delivery."""
         if (run := self._run) is not None:
             self.in_hand.update((one.offset, one) for one in run.messages[: run.taken])
             self._put_ahead(run.messages[run.taken :])
@@ -217,7 +217,7 @@ class Membership:
         self.kept[message.offset] = message
 
     def keep_taken(self, *, was_received: bool) -> None:
-        """The message that a loop took last is not processed: it is given back."""
+        """Mark the message that a loop took last as unprocessed."""
         if (run := self._run) is None:  # its only message
             self.kept = dict(self.in_hand)
         elif run.taken:
@@ -236,13 +236,13 @@ class Membership:
         self.last_taken = None
 
     def fail(self) -> None:
-        """The program ends by an exception: what it has in hand is not processed."""
+        """Mark the messages in hand as unprocessed: the program ends with an exception."""
         in_hand = self.in_hand.values() if self.last_taken is None else self.last_taken
         for message in list(in_hand):
             self.keep(message)
 
     def give_back_ahead(self) -> None:
-        """Return what was not handed over: it is free for others, and was not delivered."""
+        """Return messages that were not handed over: free for others, and not delivered."""
         self._noted += outcomes_of(self.fetched, "return")
         self.fetched.clear()
         self.is_unconfirmed = False
@@ -280,7 +280,7 @@ class Membership:
         return tuple(found)
 
     def is_sent(self, pending: PendingRequest) -> None:
-        """A request is on its way, with the outcomes that it has taken."""
+        """Note that a request is in flight, with its outcomes."""
         self.pending = pending
         self._forget_sent()
 
@@ -311,7 +311,7 @@ class Membership:
         self.pace.found(len(found), now_s)
 
     def confirmed(self, reply: Settled, pending: PendingRequest) -> Settled:
-        """The proxy knows that what is fetched has come; its lease counts from this request.
+        """Note that the proxy confirmed the fetched messages; their lease counts from this request.
 
         Returns:
             The reply without its refusals: no program had those messages, which are dropped.

@@ -189,7 +189,7 @@ class PatternFetching:
         return taken
 
     def _take_unstored(self, one: PatternSubscription, reply: Fetched, body: bytes) -> None:
-        """Take what was put at QoS 0, even to a topic that was never stored."""
+        """Take QoS 0 messages, even of topics that were never stored."""
         at = 0
         for found in reply.unstored:
             header = found.batch

@@ -49,12 +49,12 @@ class PatternSubscribing:
         return one
 
     def covering(self, topic: str) -> list[PatternSubscription]:
-        """The patterns that match a topic."""
+        """Return the patterns that match a topic."""
         patterns = self._session.inbox.patterns.items()
         return [one for pattern, one in patterns if is_of(pattern, topic)]
 
     def condition_of(self, topics: Iterable[str]) -> Condition | None:
-        """The test for a message that some subscription to its topic wants; None: any is wanted.
+        """Return the test for a message wanted by any subscription to its topic; None: all are.
 
         All subscriptions of a subscriber to a topic share its cursor, so it skips a message only if
         none of them wants it (rule R32).
@@ -126,11 +126,11 @@ class PatternSubscribing:
         return reply.topics
 
     def _clean(self, pattern: Pattern) -> list[TopicSubscription]:
-        """The clean subscriptions that a pattern alone has made."""
+        """Return the clean subscriptions that a pattern alone has made."""
         return [each for each in self._of_alone(pattern) if each.is_clean]
 
     def _of_alone(self, pattern: Pattern) -> list[TopicSubscription]:
-        """The subscriptions that end with a pattern: nothing else of this subscriber has them."""
+        """Return the subscriptions that end with a pattern: nothing else here needs them."""
         others = [other for other in self._session.inbox.patterns if other != pattern]
         return [
             each
@@ -166,7 +166,7 @@ class PatternSubscribing:
         self._pushing.use(one.pattern, False)
 
     def _forget(self, pattern: Pattern) -> None:
-        """Forget a pattern, with what it has at QoS 0 of topics that were never stored."""
+        """Forget a pattern, and its QoS 0 messages of unstored topics."""
         inbox = self._session.inbox
         inbox.patterns.pop(pattern, None)
         for topic, each in inbox.subscriptions.items():

@@ -56,7 +56,7 @@ class PatternSubscription:
         self.reload(asked, Undo())
 
     def reload(self, asked: AskedPattern, undo: Undo) -> None:
-        """Reset to what is stored; the subscriptions are reset already.
+        """Reset to the stored state; the subscriptions are already reset.
 
         Args:
             undo: has the subscription that was current, if the interrupted call has changed it.
@@ -110,13 +110,13 @@ class PatternSubscription:
         return {topic: each for topic, each in some.items() if each.place is not each.saved}
 
     def pushed_unstored(self, boot: str, number: int) -> None:
-        """A push at QoS 0 was taken: the next FETCH reads on after it, unless one is missing."""
+        """Note a QoS 0 push; the next FETCH reads after it, unless one is missing."""
         ring = self.ring
         if ring is not None and ring.boot == boot and not self.is_ring_missing:
             self.ring = RingPlace(boot, max(number, ring.number))
 
     def fetched_unstored(self, boot: str, number: int) -> None:
-        """A FETCH has brought what was put at QoS 0 below a place."""
+        """Note that a FETCH returned the QoS 0 messages below a place."""
         self.ring, self.is_ring_missing = RingPlace(boot, number), False
 
     def keep_taken(self, *, was_received: bool) -> None:

@@ -223,7 +223,7 @@ class Pushing:
         push: UnstoredFrames,
         patterns: Sequence[PatternSubscription],
     ) -> None:
-        """A push at QoS 0 has arrived; of a pattern perhaps of a topic that was never stored."""
+        """Take a QoS 0 push; for a pattern, its topic may be unstored."""
         boot, header = push.pushed.boot, push.pushed.batch
         queue = subscription.qos0
         knows_start = any(one.ring is not None and one.ring.boot == boot for one in patterns)

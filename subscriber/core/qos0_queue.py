@@ -56,7 +56,7 @@ class QoS0Queue:
         return self._size_bytes < QUEUE_BYTES_MAX
 
     def begin_again(self) -> None:
-        """A call was interrupted: discard the queue, if it was just changing it."""
+        """Discard the queue if an interrupted call was changing it."""
         if self._is_changing:
             self.counts.lost += len(self.messages)
             self.messages.clear()
@@ -99,11 +99,11 @@ class QoS0Queue:
         return True
 
     def has(self, boot: str, header: BatchHeader) -> bool:
-        """Whether a batch was taken, or passed over."""
+        """Return whether a batch was taken or skipped."""
         return boot == self._boot and header.base + header.count <= self.place
 
     def skip_missing(self, place: int) -> None:
-        """The messages below a place can no longer be read."""
+        """Note that the messages below a place can no longer be read."""
         self._pass(place)
         self.is_missing = False
 

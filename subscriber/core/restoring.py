@@ -1,4 +1,4 @@
-"""Restores what the program had of a subscription before an interrupted call (rule R31). Pure."""
+"""Restores a subscription's messages in hand after an interrupted call (rule R31). Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ProgramState(NamedTuple):
-    """What the program had of a subscription when a call began."""
+    """A subscription's messages in hand when a call began."""
 
     in_hand: Message | None
     lost_end: int | None
@@ -27,14 +27,14 @@ class ProgramState(NamedTuple):
 
     @classmethod
     def of(cls, one: TopicSubscription) -> ProgramState:
-        """What it has now."""
+        """Return its present state."""
         return cls(one.in_hand, one.lost_end, one.letter, one.run, one.is_kept, one.place)
 
 
 def restore(subscription: TopicSubscription, before: ProgramState) -> None:
-    """Give it back, after a reset to the stored place.
+    """Restore the messages in hand, after a reset to the stored place.
 
-    Not what the interrupted call has settled, and not if it has replaced the place.
+    Leave out messages that the interrupted call settled. Restore nothing if it replaced the place.
     """
     place, known = subscription.place, before.place
     if place.log != known.log or place.shown != known.shown or place.asks:

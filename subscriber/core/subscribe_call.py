@@ -64,7 +64,7 @@ class SubscribeCall(Struct, frozen=True):
         if is_kept and names.is_unique_id(engine.session.client):
             raise UsageError(
                 "a unique subscriber joins a group or begins a clean session: no other process "
-                "would continue a persistent subscription, and its messages would be kept for good"
+                "would continue a persistent subscription, and its messages would be kept forever"
             )
         if self.match is not None or self.where or self.topic is None:
             return engine.match(*self._of_pattern(), push=self.push)
@@ -137,7 +137,7 @@ class SubscribeCall(Struct, frozen=True):
 
 
 class SeekCall(Struct, frozen=True):
-    """The arguments of `Subscriber.seek`, as they were given."""
+    """The arguments of `Subscriber.seek`, as given."""
 
     topic: Topics
     start: Start | Position
@@ -159,7 +159,7 @@ class SeekCall(Struct, frozen=True):
 
 
 def _log_and_start(topic: str, start: Start | Position | None) -> tuple[str | None, Start | None]:
-    """The log id that a position names, and its offset as a start."""
+    """Return the log id of a position, and its offset as a start."""
     if not isinstance(start, Position):
         return None, start
     if start.topic != topic:

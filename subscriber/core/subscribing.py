@@ -44,7 +44,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
     @property
     def resumes(self) -> bool:
-        """Whether acknowledged messages must not be redelivered, wherever it begins."""
+        """Return whether acknowledged messages must not be redelivered."""
         return self.start is not None and not self.seeks and self.start.at not in ("now", "last")
 
 
@@ -257,7 +257,7 @@ class Subscribing:
 
 
 def _resumes_at_place(subscription: TopicSubscription, asked: Asked) -> bool:
-    """Whether a start has no effect, because the subscription exists (rule R33)."""
+    """Return whether a start has no effect, because the subscription exists (rule R33)."""
     if not subscription.is_subscribed or asked.start is None:
         return False
     if asked.start.at == "last":

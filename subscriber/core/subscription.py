@@ -59,7 +59,7 @@ class Running(NamedTuple):
 
     @property
     def taken(self) -> int:
-        """How many the loop has taken; one more if it has reached another topic (`Run.taken`)."""
+        """Return how many the loop took; one more if it reached another topic (`Run.taken`)."""
         mark = self.marks[self.slot]
         if mark >> 32 != self.first >> 32:  # of an earlier run: this one has not begun
             return 0
@@ -98,7 +98,7 @@ class TopicSubscription:
     def reload(self, stored: Place | None, place: Place | None) -> None:
         """Reset to the stored place, after a call interrupted by a foreign exception.
 
-        What calls that returned have delivered stays in hand. The queues stay, with their counts,
+        Messages from calls that returned stay in hand. The queues stay, with their counts,
         and are reset by their owners.
 
         Args:
@@ -204,7 +204,7 @@ class TopicSubscription:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the program has nothing that its next call settles."""
+        """Return whether the program has no message that its next call settles."""
         return self._to_program is ToProgram.IDLE
 
     @property
@@ -280,7 +280,7 @@ class TopicSubscription:
             self.fetched.popleft()  # in hand through one pattern, fetched through another
 
     def keep_taken(self, *, was_received: bool) -> None:
-        """The message that a loop took last is not processed; before a reset.
+        """Mark the message that a loop took last as unprocessed, before a reset.
 
         Args:
             was_received: false: perhaps the program does not even have it.
@@ -302,7 +302,7 @@ class TopicSubscription:
             self.is_kept = True
 
     def letter_not_begun(self, in_hand: Message | None) -> None:
-        """The rejection could not be written: what was in hand still is."""
+        """Keep the message in hand, because its rejection could not be written."""
         self.happened(SubscriptionEvent.LETTER_REFUSED)
         if in_hand is not None:
             self.happened(SubscriptionEvent.HAND_OVER, in_hand=in_hand)

@@ -158,7 +158,7 @@ def test_the_end_of_a_subscription_to_a_topic_takes_nothing_from_a_pattern(
 
     house.put("eu")
     assert by_get(process, ALL) == ["eu", "eu", "eu"]
-    with pytest.raises(UsageError, match="unsubscribe that"):
+    with pytest.raises(UsageError, match="unsubscribe the pattern"):
         process.unsubscribe("v.x")
     process.unsubscribe(ALL)
     assert not house.subscription().active

@@ -272,7 +272,7 @@ class TestASubscriberWithAPattern:
         publisher.put("sensor/1/heat", b"1")
         subscriber.get(HEAT)
 
-        with pytest.raises(UsageError, match="unsubscribe that"):
+        with pytest.raises(UsageError, match="unsubscribe the pattern"):
             subscriber.unsubscribe("sensor/1/heat")
 
     def test_is_refused_a_pattern_or_a_condition_that_cannot_be_read(self) -> None:

@@ -75,7 +75,7 @@ class TestAProcess:
         assert loop.scrapes.why_dead() == ""
         loop.clock.time_s += 1.0
 
-        assert loop.scrapes.why_dead() == "the loop has not turned for 11 s"
+        assert loop.scrapes.why_dead() == "the loop has been stuck for 11 s"
         assert loop.scrapes.why_not_ready() == loop.scrapes.why_dead()
         loop.scrapes.beat()
         assert loop.scrapes.why_dead() == ""

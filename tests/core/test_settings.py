@@ -194,7 +194,7 @@ class TestTheTable:
         assert unknown_variables(
             {"RELIABLE_PUBSUB_ACK_TIMOUT": "1", "RELIABLE_PUBSUB_ACK_TIMEOUT": "1", "PATH": ""}
         ) == [
-            "RELIABLE_PUBSUB_ACK_TIMOUT: unknown variable, it has no effect; "
+            "RELIABLE_PUBSUB_ACK_TIMOUT: unknown variable; it has no effect; "
             "did you mean 'RELIABLE_PUBSUB_ACK_TIMEOUT'?"
         ]
 

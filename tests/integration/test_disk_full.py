@@ -199,7 +199,7 @@ def test_the_publisher_command_ends_with_exit_code_3_and_finishes_later(
     assert publisher.wait() == 3
     text = " ".join(publisher.stderr.split())
     assert "STORAGE_FULL" in text
-    assert "the disk of the proxy is full" in text
+    assert "the proxy's disk is full" in text
     disk.give_space()
     service.publisher("p", plan).done()
 

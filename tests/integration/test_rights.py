@@ -172,7 +172,7 @@ def test_rights_come_and_go_without_a_restart(service: GovernedService) -> None:
     assert not may_put("readings.1")
 
     (service.known / "rights.yaml").write_text("sensor-1: {puts: ['*']}")
-    eventually(lambda: "stay as they were" in service.proxy.complaints, "complaint")
+    eventually(lambda: "keys and rights are unchanged" in service.proxy.complaints, "complaint")
     (service.known / "rights.yaml").unlink()
     eventually(lambda: "there are no rights any more" in service.proxy.complaints, "complaint")
     assert may_put("alarms")

@@ -214,7 +214,7 @@ class TestAnArchive:
             Archive(tmp_path)
 
     def test_is_distinguished_from_a_folder_that_is_none(self, tmp_path: Path) -> None:
-        with pytest.raises(ConfigurationError, match="is no archive"):
+        with pytest.raises(ConfigurationError, match="is not an archive"):
             read_manifests(tmp_path)
 
 

@@ -222,7 +222,7 @@ class TestAJob:
             (("archive", "--folder", "a"), "name the topics by --topic, or by --pattern"),
             (("audit",), "name what to audit: --live, --archive DIR, or both"),
             (("replay", "--topic", "t", "--to", "t"), "--to is the topic itself"),
-            (("replay", "--topic", "t", "--to", "u", "--archive", "."), "is no archive"),
+            (("replay", "--topic", "t", "--to", "u", "--archive", "."), "is not an archive"),
             (
                 ("load", "--topic", "t", "--file", ".", "--base", "/nowhere"),
                 "is not below /nowhere",

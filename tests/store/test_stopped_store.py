@@ -214,7 +214,7 @@ class TestCompact:
 
         monkeypatch.setattr(compact_module, "read_contents", other)
 
-        with pytest.raises(DamagedError, match="does not hold what the store holds"):
+        with pytest.raises(DamagedError, match="differs from the store"):
             compact(data)
 
         assert content(data)[FILE_NAME] == before
