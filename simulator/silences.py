@@ -61,8 +61,8 @@ class Silences:
     def judge(self, state: State, due: Iterable[Record], now_s: float) -> None:
         """A tick ends some leases: those, and only those, that were silent for twice as long."""
         gap_s = self._look(now_s)
-        if state.is_storage_full:
-            return  # no lease ends while it cannot write
+        if state.storage_full_until_s is not None:
+            return  # no lease ends until a write is tried again
         now = self._now
         since = self._since = self._since or now
         ended = set()

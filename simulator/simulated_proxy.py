@@ -1,8 +1,7 @@
 """A proxy that dies: the real engine, in a shell with time, a disk and death as arguments.
 
-The shell carries the engine's outputs out one after the other, as `proxy/server.py` does, and may
-die before each of them. The committer takes a random time for a commit and writes everything that
-came in the meantime with the next one.
+The shell carries out the engine's outputs in order, as `proxy/server.py` does, and may die before
+each. The committer takes a random time for a commit; the next one writes all that came meanwhile.
 """
 
 from __future__ import annotations
