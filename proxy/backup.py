@@ -37,7 +37,7 @@ from reliable_pubsub.common.system import sync_directory
 from reliable_pubsub.common.terminal import say
 
 from .check import check_store
-from .contents import untouched_store
+from .contents import require_store, untouched_store
 from .reserve import RESERVE_NAME
 from .shutdown_marker import read_shutdown_marker
 from .store import MARK_NAME, Store
@@ -85,10 +85,7 @@ def back_up(
         DamagedError: the source is damaged, so its copy is, and was removed.
         StorageFailedError: the disk is full or failing.
     """
-    if not (source / FILE_NAME).is_file():
-        raise ConfigurationError(
-            f"{source} holds no store ({FILE_NAME} is missing): name the --data-dir of the proxy"
-        )
+    require_store(source)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         what = "is not empty" if target.is_dir() else "is no directory"
         raise ConfigurationError(
@@ -174,7 +171,7 @@ def _checked(partial: Path, source: Path, checked: Callable[[int], None]) -> Bac
 @click.argument("target", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
     "--data-dir",
-    type=click.Path(),
+    type=click.Path(readable=False),
     help="The data directory to copy: that of the proxy, which may run.",
 )
 def main(target: Path, data_dir: str | None) -> None:
