@@ -163,6 +163,25 @@ class TestCheck:
 
             assert "belongs to root (uid 0)" in " ".join(result.split())
 
+    @AS_ROOT
+    @pytest.mark.parametrize("place", ["closed", "closed/new", "new"])
+    @pytest.mark.parametrize("command", ["backup", "restore"])
+    def test_names_the_owner_of_where_it_may_not_write(self, command: str, place: str) -> None:
+        with TemporaryDirectory(dir="/tmp") as folder:
+            data, new = Path(folder) / "data", Path(folder) / place
+            filled(data).close()
+            for path in (data, *data.iterdir()):
+                os.chown(path, STRANGER, STRANGER)
+            (Path(folder) / "closed").mkdir(mode=0o700)
+            Path(folder).chmod(0o755)
+            words: tuple[str | Path, ...] = ("restore", data, new)
+            if command == "backup":
+                words = ("backup", new, "--data-dir", data)
+
+            result = as_stranger(lambda: run(*words))
+
+            assert "belongs to root (uid 0)" in " ".join(result.split())
+
 
 class TestFilesOfAnotherOwner:
     @AS_ROOT
