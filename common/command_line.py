@@ -45,7 +45,8 @@ EXIT_CODES = (
 CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 _SENTENCE_CHARS_MAX: Final = 1000  # so that no sentence of a group's help is cut
-_PATH: Final = click.Path()  # a text that the shell completes; its setting says what it may be
+# A text that the shell completes; its setting says what it may be, and whom it belongs to.
+_PATH: Final = click.Path(readable=False)
 
 # Commands tell people themselves (`complain`); the library's log is for `--log-format json`.
 logging.getLogger(LOGGER).addHandler(logging.NullHandler())

@@ -103,6 +103,8 @@ def make_directory(path: Path, *, what: str) -> None:
         ConfigurationError: it cannot be made, or a file has this name.
     """
     with system_errors(
-        lambda error: ConfigurationError(f"{what}: cannot make {path}: {error.strerror}")
+        lambda error: ConfigurationError(
+            f"{what}: cannot make {path}: {error.strerror}{denied_to(path, error)}"
+        )
     ):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)

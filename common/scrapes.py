@@ -55,6 +55,7 @@ class Scrapes(Generic[F]):
         """Wake this loop from now on, which has begun to serve."""
         self._wake = wake
         self.role = "serving"
+        self.beat(self._why_not)
 
     # The side of the loop.
 
@@ -82,7 +83,7 @@ class Scrapes(Generic[F]):
 
     def figures(self) -> F | None:
         """Fresh figures; those before if the loop does not give any in time; None: it never did."""
-        if self.is_fresh or self.role in ("starting", "standby"):  # no loop would answer
+        if self.is_fresh or self._waits_to_serve:  # no loop would answer
             return self._figures
         mine: SimpleQueue[F] = SimpleQueue()
         self.asked.append(mine)
@@ -91,6 +92,10 @@ class Scrapes(Generic[F]):
             return mine.get(timeout=self._patience_s)
         except Empty:
             return self._figures
+
+    @property
+    def _waits_to_serve(self) -> bool:
+        return self.role in ("starting", "standby")
 
     @property
     def is_fresh(self) -> bool:
@@ -103,9 +108,13 @@ class Scrapes(Generic[F]):
         return max(self._clock() - self._beat_s, 0.0)
 
     def why_dead(self) -> str:
-        """Return why the process needs a restart: its loop hangs, or a thread has died; or ""."""
+        """Return why the process needs a restart: its loop hangs, or a thread has died; or "".
+
+        One that starts or stands by has no loop yet. It may wait for a disk or database that hangs,
+        which no restart would end.
+        """
         silent_s = self.silent_s
-        if silent_s > BEAT_S_MAX:
+        if silent_s > BEAT_S_MAX and not self._waits_to_serve:
             return f"the loop has been stuck for {silent_s:.0f} s"
         return threads.why_dead()
 

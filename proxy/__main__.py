@@ -147,7 +147,9 @@ LOG = logging.getLogger("reliable_pubsub.proxy")
     help="Settings file (YAML), for example `durability: sync`. Names: `config show`.",
 )
 @click.option(
-    "--data-dir", type=click.Path(), help="Directory of the store, one per proxy; made if missing."
+    "--data-dir",
+    type=click.Path(readable=False),
+    help="Directory of the store, one per proxy; made if missing.",
 )
 @click.option(
     "--store",

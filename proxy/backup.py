@@ -31,13 +31,13 @@ from reliable_pubsub.common.command_line import (
 from reliable_pubsub.common.core.errors import ConfigurationError, InUseError, StorageFailedError
 from reliable_pubsub.common.damage import damaged_error
 from reliable_pubsub.common.lock import make_directory
-from reliable_pubsub.common.owner import give
+from reliable_pubsub.common.owner import denied_to, give
 from reliable_pubsub.common.signals import stop_on_signals
-from reliable_pubsub.common.system import sync_directory
+from reliable_pubsub.common.system import sync_directory, system_errors
 from reliable_pubsub.common.terminal import say
 
 from .check import check_store
-from .contents import untouched_store
+from .contents import require_store, untouched_store
 from .reserve import RESERVE_NAME
 from .shutdown_marker import read_shutdown_marker
 from .store import MARK_NAME, Store
@@ -85,15 +85,8 @@ def back_up(
         DamagedError: the source is damaged, so its copy is, and was removed.
         StorageFailedError: the disk is full or failing.
     """
-    if not (source / FILE_NAME).is_file():
-        raise ConfigurationError(
-            f"{source} holds no store ({FILE_NAME} is missing): name the --data-dir of the proxy"
-        )
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        what = "is not empty" if target.is_dir() else "is no directory"
-        raise ConfigurationError(
-            f"{target} {what}, and nothing is written over: name a new directory"
-        )
+    require_store(source)
+    _require_new(target)
     _remove_what_was_killed(target)
     partial = target.parent / f".{target.name}{_PARTIAL}{os.getpid()}"
     make_directory(partial, what="backup")
@@ -112,6 +105,20 @@ def back_up(
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return found
+
+
+def _require_new(target: Path) -> None:
+    with system_errors(
+        lambda error: ConfigurationError(
+            f"{target} cannot be read: {error.strerror}{denied_to(target, error)}"
+        )
+    ):
+        is_used = target.exists() and (not target.is_dir() or any(target.iterdir()))
+    if is_used:
+        what = "is not empty" if target.is_dir() else "is no directory"
+        raise ConfigurationError(
+            f"{target} {what}, and nothing is written over: name a new directory"
+        )
 
 
 def _remove_what_was_killed(target: Path) -> None:
@@ -171,10 +178,10 @@ def _checked(partial: Path, source: Path, checked: Callable[[int], None]) -> Bac
 
 
 @click.command(epilog=EXIT_CODES, context_settings=CONTEXT_SETTINGS)
-@click.argument("target", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("target", metavar="DIR", type=click.Path(path_type=Path, readable=False))
 @click.option(
     "--data-dir",
-    type=click.Path(),
+    type=click.Path(readable=False),
     help="The data directory to copy: that of the proxy, which may run.",
 )
 def main(target: Path, data_dir: str | None) -> None:

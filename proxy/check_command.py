@@ -14,7 +14,7 @@ from .contents import progress_of, read_contents, show_contents, untouched_store
 
 
 @click.command(epilog=EXIT_CODES, context_settings=CONTEXT_SETTINGS)
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, readable=False))
 def main(directory: Path) -> None:
     """Check the store in DIR, a data directory or a backup, and print its contents.
 

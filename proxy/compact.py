@@ -87,7 +87,7 @@ def _write(store: Store, file: Path) -> bool:
 
 
 @click.command(epilog=EXIT_CODES, context_settings=CONTEXT_SETTINGS)
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, readable=False))
 def main(directory: Path) -> None:
     """Write the store in DIR again without its free space; its proxy must not run.
 

@@ -22,6 +22,7 @@ from rich.table import Table
 
 from reliable_pubsub.common.core.errors import ConfigurationError, InUseError
 from reliable_pubsub.common.owner import denied_to
+from reliable_pubsub.common.system import system_errors
 from reliable_pubsub.common.terminal import cell, say
 
 from .check import check_store
@@ -47,9 +48,16 @@ def require_store(directory: Path) -> None:
     """Refuse a directory that is not a proxy's, before anything is created in it.
 
     Raises:
-        ConfigurationError: it holds no store.
+        ConfigurationError: it holds no store, or may not be read.
     """
-    if not (directory / FILE_NAME).is_file():
+    file = directory / FILE_NAME
+    with system_errors(
+        lambda error: ConfigurationError(
+            f"{file} cannot be read: {error.strerror}{denied_to(file, error)}"
+        )
+    ):
+        is_there = file.is_file()
+    if not is_there:
         raise ConfigurationError(
             f"{directory} holds no store ({FILE_NAME} is missing): name the --data-dir of a proxy, "
             "or a backup of one"

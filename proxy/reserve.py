@@ -14,6 +14,7 @@ from typing import Final
 
 from reliable_pubsub.common.core.limits import MIB
 from reliable_pubsub.common.system import fill_file
+from reliable_pubsub.common.threads import is_shortage
 
 RESERVE_NAME: Final = "reserve"
 RESERVE_BYTES: Final = 8 * MIB
@@ -31,7 +32,8 @@ class Reserve:
     def make(self) -> bool:
         """Take the space, if it is not taken; return whether it is.
 
-        A system that cannot take it for another reason than a full disk has no reserve.
+        Without a free descriptor it is not taken yet. A system that cannot take it for another
+        reason has no reserve.
         """
         disk = os.statvfs(self.path.parent)
         size_bytes = min(RESERVE_BYTES, disk.f_frsize * disk.f_blocks // _SHARE)
@@ -49,7 +51,7 @@ class Reserve:
                 os.close(descriptor)
         except OSError as error:
             self.release()
-            return error.errno not in _NO_SPACE
+            return error.errno not in _NO_SPACE and not is_shortage(error)
         return True
 
     def release(self) -> bool:

@@ -31,8 +31,8 @@ Never run the original as well: two logs would have the same name."""
 
 
 @click.command(epilog=EXIT_CODES, context_settings=CONTEXT_SETTINGS)
-@click.argument("backup", metavar="BACKUP", type=click.Path(path_type=Path))
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("backup", metavar="BACKUP", type=click.Path(path_type=Path, readable=False))
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, readable=False))
 def main(backup: Path, directory: Path) -> None:
     """Copy BACKUP to the new data directory DIR, check it, and say what clients will see.
 

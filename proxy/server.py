@@ -368,11 +368,16 @@ class Server:
                 "stay ahead until the clock catches up (docs/guarantees.md)"
             )
         elif local.steps > max(self._clock_steps, 0):
-            where = "back" if local.step_s < 0 else "forward"
+            step = f"{abs(local.step_s):,.0f} s"
+            happened = (
+                f"set back by {step}"
+                if local.step_s < 0
+                else f"set forward by {step}, or the machine was suspended"
+            )
             self._warn(
-                f"warning: this system's clock was set {where} by {abs(local.step_s):,.0f} s, or "
-                "the machine was suspended. Order, leases and history_s do not depend on the "
-                "clock. Timestamps follow it, but never go back within a topic (docs/guarantees.md)"
+                f"warning: this system's clock was {happened}. Order, leases and history_s do not "
+                "depend on the clock. Timestamps follow it, but never go back within a topic "
+                "(docs/guarantees.md)"
             )
         self._clock_steps = local.steps
 

@@ -277,8 +277,8 @@ class Relay:
         elif now_s >= self._down_at_s and not self._is_down_reported:
             self._is_down_reported = True
             self._warn(
-                f"warning: {'; '.join(texts)}. Subscribers below get nothing new; the "
-                "relay keeps trying. Check --upstream, the node above, and the keys"
+                f"warning: {'; '.join(texts)}. Nothing new comes from there to subscribers below; "
+                "the relay keeps trying. Check --upstream, the node above, and the keys"
             )
 
     def _ask_for_proxies(self, now_s: float) -> None:

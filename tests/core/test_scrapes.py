@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from reliable_pubsub.common.scrapes import BEAT_S_MAX, FRESH_S, Scrapes
 from tests.fakes import FakeClock
 
@@ -78,4 +80,18 @@ class TestAProcess:
         assert loop.scrapes.why_dead() == "the loop has been stuck for 11 s"
         assert loop.scrapes.why_not_ready() == loop.scrapes.why_dead()
         loop.scrapes.beat()
+        assert loop.scrapes.why_dead() == ""
+
+    @pytest.mark.parametrize("role", ["starting", "standby"])
+    def test_that_waits_to_serve_is_alive_however_long_a_database_hangs(self, role: str) -> None:
+        """A liveness probe ended healthy standbys."""
+        loop = Loop()
+        loop.scrapes.role = role
+        loop.scrapes.beat("standby: it waits")
+
+        loop.clock.time_s += 10 * BEAT_S_MAX
+
+        assert loop.scrapes.why_dead() == ""
+        assert loop.scrapes.why_not_ready() == "standby: it waits"
+        loop.scrapes.wakes(lambda: None)
         assert loop.scrapes.why_dead() == ""

@@ -146,14 +146,39 @@ class TestCheck:
             assert "messages=40" in result
 
     @AS_ROOT
-    def test_names_the_owner_of_what_it_may_not_read(self) -> None:
+    @pytest.mark.parametrize("mode", [0o755, 0o711, 0o700])
+    @pytest.mark.parametrize("command", ["check", "compact", "backup", "restore"])
+    def test_names_the_owner_of_what_it_may_not_read(self, command: str, mode: int) -> None:
         with TemporaryDirectory(dir="/tmp") as folder:
             Path(folder).chmod(0o755)
-            data = Path(folder) / "data"
+            data, new = Path(folder) / "data", Path(folder) / "new"
             filled(data).close()
-            data.chmod(0o755)
+            data.chmod(mode)
+            words: tuple[str | Path, ...] = {
+                "backup": ("backup", new, "--data-dir", data),
+                "restore": ("restore", data, new),
+            }.get(command, (command, data))
 
-            result = as_stranger(lambda: run("check", data))
+            result = as_stranger(lambda: run(*words))
+
+            assert "belongs to root (uid 0)" in " ".join(result.split())
+
+    @AS_ROOT
+    @pytest.mark.parametrize("place", ["closed", "closed/new", "new"])
+    @pytest.mark.parametrize("command", ["backup", "restore"])
+    def test_names_the_owner_of_where_it_may_not_write(self, command: str, place: str) -> None:
+        with TemporaryDirectory(dir="/tmp") as folder:
+            data, new = Path(folder) / "data", Path(folder) / place
+            filled(data).close()
+            for path in (data, *data.iterdir()):
+                os.chown(path, STRANGER, STRANGER)
+            (Path(folder) / "closed").mkdir(mode=0o700)
+            Path(folder).chmod(0o755)
+            words: tuple[str | Path, ...] = ("restore", data, new)
+            if command == "backup":
+                words = ("backup", new, "--data-dir", data)
+
+            result = as_stranger(lambda: run(*words))
 
             assert "belongs to root (uid 0)" in " ".join(result.split())
 

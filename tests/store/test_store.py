@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import sqlite3
 import stat
@@ -27,6 +28,7 @@ from reliable_pubsub.proxy.core.records import (
 )
 from reliable_pubsub.proxy.core.storage import StorageFullError
 from reliable_pubsub.proxy.core.stored import StoredPublisher, StoredState, StoredSubscription
+from reliable_pubsub.proxy.reserve import RESERVE_NAME, Reserve
 from reliable_pubsub.proxy.store import MARK_NAME, WAL_BYTES, Store
 from reliable_pubsub.proxy.stored_state import FILE_NAME, open_reader, read_state
 from tests.fakes import (
@@ -235,6 +237,18 @@ class TestAFullDisk:
             assert not store.is_full
 
         assert stored_in(tmp_path).topics[0].end == 1
+
+    def test_lasts_while_no_descriptor_is_free_for_the_reserve(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def no_descriptor(*_: object) -> int:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        with a_store(tmp_path), monkeypatch.context() as out_of_descriptors:
+            (tmp_path / RESERVE_NAME).unlink()
+            out_of_descriptors.setattr("os.open", no_descriptor)
+
+            assert not Reserve(tmp_path).make()
 
 
 class TestADirectory:
