@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +17,6 @@ from reliable_pubsub import (
     Publisher,
     RetryPolicy,
     Subscriber,
-    TimedOutError,
     aio,
 )
 from reliable_pubsub.common.core.conversation import Conversation, Sleep
@@ -376,33 +374,3 @@ def test_a_conversation_that_may_be_stopped_waits_in_short_steps() -> None:
     assert shell.run(until_stopped(says(), StopSignal().begin().is_over)) == "done"
     assert clock.time_s == pytest.approx(1.0)
     assert max(clock.sleeps) <= LOOK_S
-
-
-@pytest.mark.parametrize("call", ["interests", "wait_for_interest", "put"])
-def test_a_call_ends_when_the_call_before_it_takes_too_long(call: str) -> None:
-    clock = FakeClock()
-    is_open, is_over = threading.Event(), threading.Event()
-    link = Link(MemoryProxy())
-
-    def answer(frames: Sequence[bytes]) -> Sequence[bytes] | None:
-        if threading.current_thread() is other:
-            is_open.set()
-            while clock.time_s < 500 and not is_over.wait(0.001):
-                clock.time_s += 1
-        return link(frames)
-
-    publisher = Publisher("p", _world=a_world(answer, clock))
-    calls: dict[str, Callable[[], object]] = {
-        "interests": lambda: next(publisher.interests("t", timeout_s=7.0)),
-        "wait_for_interest": lambda: publisher.wait_for_interest("t", 7.0),
-        "put": lambda: publisher.put("t", b"b", qos=1, timeout_s=7.0),
-    }
-    other = threading.Thread(target=lambda: publisher.put("t", b"a"))
-    other.start()
-    assert is_open.wait(60)
-
-    with pytest.raises(TimedOutError):
-        calls[call]()
-
-    is_over.set()
-    other.join()
