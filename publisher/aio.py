@@ -19,7 +19,7 @@ from reliable_pubsub.common.core.message_base import QoS
 from reliable_pubsub.common.core.names import TopicName
 from reliable_pubsub.common.core.pattern import Topics
 from reliable_pubsub.common.core.payload import Codec
-from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
+from reliable_pubsub.common.core.retry import RetryPolicy, Silence, limit_s, unheard
 from reliable_pubsub.common.core.steps import DELIVERED_S, Wait
 from reliable_pubsub.common.world import REAL, World
 
@@ -212,12 +212,18 @@ class Publisher(AioClient[PublisherEngine]):
         """Ask the proxy for the listeners of a topic; false if there are none."""
         return (await self._run(self._engine.lower_qos.where(names.exact(topic)))).interest
 
-    @gated
+    @checked
     async def wait_for_interest(self, topic: TopicName, timeout_s: Seconds) -> Interest:
         """Wait until a topic has a listener, to avoid work that no subscriber needs."""
+        return await self._wait_for_interest(topic, timeout_s, timeout_s=limit_s(timeout_s))
+
+    @gated
+    async def _wait_for_interest(
+        self, topic: TopicName, wait_s: float, *, timeout_s: float | None
+    ) -> Interest:
         qos0 = self._engine.lower_qos.qos0
-        self._gate.patience.wait(timeout_s)
-        return await self._run(qos0.wait_for_interest(names.exact(topic), timeout_s))
+        self._gate.patience.wait(wait_s)
+        return await self._run(qos0.wait_for_interest(names.exact(topic), wait_s))
 
     @checked
     def interests(
@@ -233,7 +239,7 @@ class Publisher(AioClient[PublisherEngine]):
         return AioInterests(watch, self._look_at_interests)
 
     @gated
-    async def _look_at_interests(self, watch: InterestWatch) -> None:
+    async def _look_at_interests(self, watch: InterestWatch, *, timeout_s: float | None) -> None:
         self._gate.patience.wait(watch.timeout_s)
         await self._run(watch.look(self._engine.session))
 
@@ -344,9 +350,7 @@ class Transaction(transaction.Transaction):
 class AioInterests(AsyncIterator[InterestChange]):
     """As `Interests`, for asyncio."""
 
-    def __init__(
-        self, watch: InterestWatch, look: Callable[[InterestWatch], Awaitable[None]]
-    ) -> None:
+    def __init__(self, watch: InterestWatch, look: Callable[..., Awaitable[None]]) -> None:
         """Begin with what is there; made by `aio.Publisher.interests`."""
         self._watch, self._look = watch, look
 
@@ -357,7 +361,7 @@ class AioInterests(AsyncIterator[InterestChange]):
         """Wait for the next change."""
         for pause_s in self._watch.pauses():
             await asyncio.sleep(pause_s)
-            await self._look(self._watch)
+            await self._look(self._watch, timeout_s=limit_s(self._watch.timeout_s))
         change = self._watch.take()
         if change is None:
             raise StopAsyncIteration

@@ -18,7 +18,7 @@ from reliable_pubsub.common.core.message_base import Count, QoS
 from reliable_pubsub.common.core.names import TopicName
 from reliable_pubsub.common.core.pattern import Topics
 from reliable_pubsub.common.core.payload import Codec
-from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
+from reliable_pubsub.common.core.retry import RetryPolicy, Silence, limit_s, unheard
 from reliable_pubsub.common.core.steps import DELIVERED_S, Wait
 from reliable_pubsub.common.core.stopping import until_stopped
 from reliable_pubsub.common.gate import Shared, gated, gated_after_close, sharing
@@ -312,7 +312,7 @@ class Publisher(BlockingClient[PublisherEngine]):
         """
         return self._run(self._engine.lower_qos.where(names.exact(topic))).interest
 
-    @gated
+    @checked
     def wait_for_interest(self, topic: TopicName, timeout_s: Seconds) -> Interest:
         """Wait until a topic has a listener, to avoid work that no subscriber needs.
 
@@ -323,9 +323,15 @@ class Publisher(BlockingClient[PublisherEngine]):
         Raises:
             InvalidNameError, InDoubtError.
         """
+        return self._wait_for_interest(topic, timeout_s, timeout_s=limit_s(timeout_s))
+
+    @gated
+    def _wait_for_interest(
+        self, topic: TopicName, wait_s: float, *, timeout_s: float | None
+    ) -> Interest:
         qos0 = self._engine.lower_qos.qos0
-        self._gate.patience.wait(timeout_s)
-        return self._run(qos0.wait_for_interest(names.exact(topic), timeout_s))
+        self._gate.patience.wait(wait_s)
+        return self._run(qos0.wait_for_interest(names.exact(topic), wait_s))
 
     @checked
     def interests(
@@ -357,7 +363,7 @@ class Publisher(BlockingClient[PublisherEngine]):
         return Interests(watch, self._look_at_interests, clock.sleep)
 
     @gated
-    def _look_at_interests(self, watch: InterestWatch) -> None:
+    def _look_at_interests(self, watch: InterestWatch, *, timeout_s: float | None) -> None:
         self._gate.patience.wait(watch.timeout_s)
         self._run(watch.look(self._engine.session))
 

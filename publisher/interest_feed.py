@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from reliable_pubsub.common.core.retry import limit_s
+
 from .core.interests import InterestChange, InterestWatch
 
 
@@ -13,7 +15,7 @@ class Interests(Iterator[InterestChange]):
     def __init__(
         self,
         watch: InterestWatch,
-        look: Callable[[InterestWatch], None],
+        look: Callable[..., None],
         sleep: Callable[[float], None],
     ) -> None:
         """Begin with what is there; made by `Publisher.interests`."""
@@ -26,7 +28,7 @@ class Interests(Iterator[InterestChange]):
         """Wait for the next change."""
         for pause_s in self._watch.pauses():
             self._sleep(pause_s)
-            self._look(self._watch)
+            self._look(self._watch, timeout_s=limit_s(self._watch.timeout_s))
         change = self._watch.take()
         if change is None:
             raise StopIteration

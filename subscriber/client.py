@@ -242,8 +242,8 @@ class Subscriber(SubscriberLife):
         Args:
             topic: or a pattern that is subscribed to; then the messages are of one of its topics.
             max_messages: 1 to 65,536; fewer are returned if fewer are available.
-            timeout_s: how long to wait for the first one; 0 asks once. The last answer may take 2 s
-                longer.
+            timeout_s: how long to wait for the first one; the last answer may take 2 s longer. 0
+                does not wait; then an unreachable proxy is asked as often as `retry` says.
 
         Returns:
             Messages in offset order; none if there were none in time.

@@ -103,6 +103,14 @@ def poll_pause_s(empty_answers: int) -> float:
     return min(0.0005 * 2.0 ** min(empty_answers, 60), 0.064)
 
 
+def limit_s(wait_s: float) -> float | None:
+    """The `timeout_s` of a call that waits this long; None: the policy decides.
+
+    So it is if the call only looks, or waits without an end. The last answer has ANSWER_S more.
+    """
+    return None if wait_s in (0, inf) else wait_s + ANSWER_S
+
+
 class Patience:
     """The time limit of a client's open call: its `timeout_s`, or the retry policy."""
 
