@@ -77,6 +77,8 @@ def _arrange_proxy_lines(index: RunIndex) -> None:
                 index.positions.append(line)
                 if line.session == "clean" and not line.active:
                     index.clean_ends[(line.topic, line.subscriber, line.generation)] = line.at_ns
+                elif line.session == "clean" and index.is_another(line):
+                    index.clean_begins[(line.topic, line.subscriber)] = line
             case journal.ExpiredLine(session="clean"):
                 index.clean_ends[(line.topic, line.subscriber, line.generation)] = line.at_ns
             case journal.TrimmedLine():

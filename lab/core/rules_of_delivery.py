@@ -138,10 +138,13 @@ def end_for(index: RunIndex, received: ReceivedMessages) -> int | None:
     log = index.logs.get(received.stream.topic)
     if current is None or current.ended or log is None:
         return None
-    if (received.stream.topic, received.stream.subscriber, current.generation) in index.clean_ends:
+    topic, subscriber = received.stream.topic, received.stream.subscriber
+    if (topic, subscriber, current.generation) in index.clean_ends:
+        return None
+    if index.has_begun_anew(topic, subscriber, current.generation, log.end):
         return None
     if current.leaving:  # whether it has left is unknown
-        end_line = index.found_ends.get(received.stream.topic)
-        if end_line is None or received.stream.subscriber not in end_line.positions:
+        end_line = index.found_ends.get(topic)
+        if end_line is None or subscriber not in end_line.positions:
             return None
     return log.end

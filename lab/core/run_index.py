@@ -140,6 +140,7 @@ class RunIndex:
     positions: list[PositionLine] = field(default_factory=list)
     clean_ends: dict[tuple[str, str, int], int] = field(default_factory=dict)  # topic, subscriber,
     # generation: when a clean session had ended, by BYE, unsubscribe or its lease
+    clean_begins: dict[tuple[str, str], PositionLine] = field(default_factory=dict)  # the last one
     refused_starts: list[tuple[Invoke, Unknown]] = field(default_factory=list)
     proxy_lines: list[ProxyLine] = field(default_factory=list)  # in its own order
     gets: list[Ok] = field(default_factory=list)  # of all lives
@@ -218,6 +219,23 @@ class RunIndex:
         return any(
             line.topic == topic and line.first <= offset < line.end for _, line in self.told_lost
         )
+
+    def is_another(self, line: PositionLine) -> bool:
+        """Whether a clean subscription begins anew here; a move of its cursor does not."""
+        before = self.clean_begins.get((line.topic, line.subscriber))
+        return before is None or before.generation != line.generation
+
+    def has_begun_anew(self, topic: str, subscriber: str, generation: int, end: int) -> bool:
+        """Whether another clean subscription began, of which its subscriber cannot have been told.
+
+        By a pattern each life begins another one, and learns of it with its first message.
+
+        Args:
+            generation: of the last one that the subscriber was told of; 0: not known.
+            end: of the topic. What came after the other one began, its subscriber must have.
+        """
+        begun = self.clean_begins.get((topic, subscriber))
+        return begun is not None and 0 < generation < begun.generation and begun.cursor >= end
 
     def ended_by_operator(self, line: PositionLine | Ok, *, later: bool = False) -> bool:
         """Whether an operator ended a subscription: the one of this line, before it.
