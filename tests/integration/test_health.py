@@ -16,6 +16,7 @@ import pytest
 import zmq
 from prometheus_client.parser import text_string_to_metric_families
 
+from fuzzer import zmtp
 from fuzzer.crowd import address_of
 from reliable_pubsub.common import threads
 from reliable_pubsub.common.core.status import ConnectionsStatus
@@ -302,14 +303,17 @@ def test_unknown_keys_are_counted_logged_and_in_the_audit_log(tmp_path: Path) ->
     service = KeyedService(tmp_path)
     try:
         service.start()
-        with zmq_context() as context:
+        with zmq_context() as context, ExitStack() as stack:
             peers = [context.socket(zmq.DEALER) for _ in range(3)]
             for peer in peers:
                 peer.curve_publickey, peer.curve_secretkey = zmq.curve_keypair()
                 peer.curve_serverkey = service.public("proxy").encode()
                 peer.connect(str(service.publisher_endpoint))
-            plain = context.socket(zmq.DEALER)
-            plain.connect(str(service.publisher_endpoint))
+            # A socket of libzmq would see the other mechanism too, and might leave first.
+            plain = stack.enter_context(
+                socket.create_connection(address_of(str(service.publisher_endpoint)))
+            )
+            plain.sendall(zmtp.greeting())
             found: Callable[[], ConnectionsStatus] = lambda: _connections(service)  # noqa: E731
             eventually(lambda: found().unknown_keys >= 3, "count of unknown keys")
             eventually(lambda: found().failed_handshakes >= 1, "count of a peer without a key")
