@@ -100,7 +100,8 @@ class _Asked:
         if self.subscription.resumed or self.start == self._left_by_operator(self.before):
             return True
         highest = _highest(self.index, self.stream, self.before)
-        return self.before.confirmed <= self.start <= highest
+        is_passed_over = self.start in _passed_over(self.stream, self.before)[:1]
+        return is_passed_over or self.before.confirmed <= self.start <= highest
 
     def _left_by_operator(self, before: SubscriptionSpan) -> int | None:
         """Where an operator left the subscription that ended since; None: its own place counts."""
@@ -121,7 +122,8 @@ class _Asked:
         """Check that only a seek moves below the acknowledged messages."""
         left = self._left_by_operator(before)
         lowest = before.confirmed if left is None else min(left, before.confirmed)
-        if not self.subscription.sought and self.start < lowest:
+        is_passed_over = self.start in _passed_over(self.stream, before)
+        if not self.subscription.sought and self.start < lowest and not is_passed_over:
             had = f"it had acknowledged everything below {before.confirmed}"
             self.broken(f", which is no seek; {had}", self.start)
 
@@ -208,6 +210,20 @@ def _highest(index: RunIndex, stream: SubscriberStream, before: SubscriptionSpan
         and letter.generation == before.generation
     )
     return max(before.handed_end, before.recorded_end, before.confirmed, *letters)
+
+
+def _passed_over(stream: SubscriberStream, until: SubscriptionSpan) -> range:
+    """The first messages that a later start passed over and no subscription acknowledged."""
+    end = 0
+    for span in stream.subscriptions:
+        if span is stream.subscriptions[0]:
+            end = span.start
+        if span.start > end:
+            return range(end, span.start)
+        end = max(end, span.confirmed)
+        if span is until:
+            break
+    return range(end, end)
 
 
 def _forgets(

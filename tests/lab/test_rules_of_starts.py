@@ -208,6 +208,21 @@ def test_who_continues_below_what_was_acknowledged_is_a_fault() -> None:
     assert "V8" in broken(check(world.run))
 
 
+@pytest.mark.parametrize(("begins_at", "is_sound"), [(3, True), (2, False)])
+def test_a_start_may_return_to_what_an_earlier_start_passed_over_and_no_further(
+    begins_at: int, is_sound: bool
+) -> None:
+    world = a_world_that_has_acknowledged()
+    world.unsubscribe("s1", "t")
+    world.subscribe("s1", "t", start="now", at=5, cursor=3)
+    world.unsubscribe("s1", "t")
+    world.subscribe("s1", "t", start="earliest", at=begins_at, cursor=3)
+    world.get("s1", "t", 5 - begins_at)
+    world.finish()
+
+    assert ("V8" not in broken(check(world.run))) == is_sound
+
+
 @pytest.mark.parametrize("is_forgotten", [True, False])
 def test_a_subscriber_that_an_operator_has_forgotten_begins_as_a_new_one(
     is_forgotten: bool,
