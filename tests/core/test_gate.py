@@ -167,7 +167,7 @@ def test_a_client_that_is_replaced_is_in_a_call_until_everything_is_freed() -> N
 
 
 NOT_CALLS = {"put", "put_many", "put_batch", "wait_delivered", "messages", "offer_counts"}
-NOT_CALLS |= {"on", "run", "stop", "interests"}
+NOT_CALLS |= {"on", "run", "stop", "interests", "wait_for_interest"}
 NOT_CALLS |= {"close", "abandon"}  # they free through it
 CALLS = [
     (client, name)
