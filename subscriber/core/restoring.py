@@ -52,6 +52,8 @@ def restore(subscription: TopicSubscription, before: ProgramState) -> None:
     if known.run is None and place.in_hand != deliveries:
         subscription.place = place = replace(place, in_hand=deliveries)
     letter, lost_end = before.letter, before.lost_end
+    if in_hand is None and letter is not None and letter.message.offset < place.cursor:
+        in_hand = letter.rest  # the letter is stored
     if place.rejection:
         if letter is not None and letter.message.offset == place.cursor:
             subscription.happened(SubscriptionEvent.BEGIN_LETTER, letter=letter)

@@ -27,8 +27,9 @@ Towards the program it is
 
 The tables below say which events each state allows; any other is a programming error. Both states
 are in memory only. A new process starts from the state on disk: UNCONFIRMED if it has a place, else
-NONE, and IDLE. So does the call after one that another package's exception interrupted (decision
-0024). Messages in hand are then redelivered, marked, because the place counts deliveries.
+NONE, and IDLE. Messages in hand are then redelivered, marked, because the place counts deliveries.
+The call after one that another package's exception interrupted begins in the same way (decision
+0024), but what earlier calls delivered stays in hand (rule R31, `restoring.py`).
 """
 
 from __future__ import annotations

@@ -126,6 +126,11 @@ class TopicSubscription:
     def _restore(self, before: ProgramState) -> None:
         restore(self, before)
 
+    def _keep_for_undo(self) -> None:
+        """Keep the state from before the first change of a call."""
+        if self not in self.undo.before:
+            self.undo.before[self] = ProgramState.of(self)
+
     # The place, and whether it is written.
 
     @property
@@ -140,6 +145,7 @@ class TopicSubscription:
 
     def move(self, place: Place) -> None:
         """Set the place; the caller saves it."""
+        self._keep_for_undo()
         if not self.is_subscribed:
             self._happens_at_proxy(SubscriptionEvent.STAND)
         self.place = place
@@ -184,6 +190,7 @@ class TopicSubscription:
 
     def place_lost(self) -> None:
         """The place can no longer be resumed; the proxy may have another one already."""
+        self._keep_for_undo()
         self._happens_at_proxy(SubscriptionEvent.END)
         self.place = NO_PLACE
 
@@ -293,7 +300,10 @@ class TopicSubscription:
         """A dead letter of this message will be sent; earlier messages are processed."""
         last = self.in_hand
         rest = last if last is not None and last.offset > message.offset else None
-        self.happened(SubscriptionEvent.BEGIN_LETTER, letter=Letter(message, body, rest))
+        letter = Letter(message, body, rest)
+        self.happened(SubscriptionEvent.BEGIN_LETTER, letter=letter)
+        # If this call is interrupted, it is the letter of the rejection that is stored by then.
+        self.undo.before[self] = self.undo.before[self]._replace(letter=letter)
         self.is_kept = False
 
     def keep(self, message: Message) -> None:
@@ -344,8 +354,7 @@ class TopicSubscription:
         Args:
             in_hand, lost_end, letter, run: what is known in the new state, and only there.
         """
-        if self not in self.undo.before:
-            self.undo.before[self] = ProgramState.of(self)
+        self._keep_for_undo()
         self._to_program = TO_PROGRAM[self._to_program][event]
         self.in_hand = in_hand  # IN_HAND: the last delivered message
         self.lost_end = lost_end  # LOSS_REPORTED: messages below it are lost

@@ -13,11 +13,11 @@ import pytest
 
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.client_state import MemoryState
-from reliable_pubsub.common.core.errors import LeaseLostError
+from reliable_pubsub.common.core.errors import LeaseLostError, UsageError
 from reliable_pubsub.common.core.pattern import Topics, glob
 from reliable_pubsub.subscriber.client import Subscriber
-from tests.core.test_every_exit import House, Program, at_every_line
-from tests.fakes import Disk
+from tests.core.test_every_exit import CalmLink, House, Program, at_every_line, until_it_returns
+from tests.fakes import Disk, MemoryProxy
 from tests.interrupting import Interrupted, Interrupter
 
 PUT = [b"%d" % number for number in range(6)]
@@ -162,3 +162,35 @@ def test_a_message_whose_rejection_was_interrupted_is_not_taken_for_processed(
     way: str, settle: Callable[[Subscriber, Message], Any]
 ) -> None:
     at_every_line(_settles(way, settle), Disk, step=5)
+
+
+class LeavesAfterALetter(CalmLink):
+    """A link to a proxy that stores a dead letter; then an exception leaves the call once."""
+
+    has_left = False
+
+    def __call__(self, frames: Sequence[bytes]) -> Sequence[bytes] | None:
+        reply = super().__call__(frames)
+        if "busy.dead" in self.proxy.state.topics and not self.has_left:
+            self.has_left = True
+            raise Interrupted
+        return reply
+
+
+def _rejects_until_it_is_done(house: House, make: Callable[[], Interrupter]) -> None:
+    house.link = LeavesAfterALetter(MemoryProxy())
+    subscriber = house.subscriber()
+    subscriber.subscribe("busy", max_deliveries=5)
+    house.publisher().put_many("busy", PUT[:4])
+    first = subscriber.get("busy", max_messages=3)[0]
+    with pytest.raises(Interrupted):
+        subscriber.reject(first, "poison")
+    with suppress(UsageError):  # an interrupted call has rejected it
+        until_it_returns(make(), lambda: subscriber.reject(first, "poison"))
+    again = subscriber.get("busy", max_messages=4)
+    assert [one.payload for one in again] == [b"3"]
+    assert [payload for _, _, payload in house.stored("busy.dead")] == [b"0"]
+
+
+def test_what_came_with_a_rejected_message_stays_in_hand_if_the_rejection_is_interrupted() -> None:
+    at_every_line(_rejects_until_it_is_done, Disk)
