@@ -88,7 +88,13 @@ class SubscriberEngine:
         self.groups = Groups(session, on_log_changed=on_log_changed, now_s=now_s)
         self._patterns = PatternSubscribing(session, pushing)
         pattern_fetching = PatternFetching(
-            session, self._subscribing, self._patterns, self._fetching, pushing, now_s=now_s
+            session,
+            self._subscribing,
+            self._patterns,
+            self._delivering,
+            self._fetching,
+            pushing,
+            now_s=now_s,
         )
         self._pattern_delivering = PatternDelivering(
             session, self._patterns, self._delivering, pattern_fetching, pushing, now_s=now_s

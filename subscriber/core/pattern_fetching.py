@@ -21,6 +21,7 @@ from reliable_pubsub.common.core.limits import (
 from reliable_pubsub.common.core.message_base import Start, Terms
 from reliable_pubsub.common.core.pattern_messages import Fetch, Fetched, FetchedTopic, Told
 
+from .delivering import Delivering
 from .fetching import Fetching, patience_s
 from .pattern_subscribing import PatternSubscribing, pattern_in_words
 from .pattern_subscription import FETCHED_MAX, PatternSubscription
@@ -39,6 +40,7 @@ class PatternFetching:
         session: SubscriberSession,
         subscribing: Subscribing,
         patterns: PatternSubscribing,
+        delivering: Delivering,
         fetching: Fetching,
         pushing: Pushing,
         *,
@@ -48,6 +50,7 @@ class PatternFetching:
         self._session = session
         self._subscribing = subscribing
         self._patterns = patterns
+        self._delivering = delivering
         self._fetching = fetching
         self._pushing = pushing
         self._now_s = now_s
@@ -235,6 +238,7 @@ class PatternFetching:
         if not each.is_subscribed:
             asked = Asked(terms=terms, max_deliveries=one.asked.max_deliveries)
             yield from self._subscribing.subscribe(each, asked)
+        yield from self._delivering.settle(each)  # in hand through another subscription
         with self._session.recorder.call("get", each.topic):
             yield from self._fetching.pull(each, FETCHED_MAX)
             yield from self._fetching.read_qos0(each, FETCHED_MAX)

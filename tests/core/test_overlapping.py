@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reliable_pubsub.common.core.batch import Message
-from reliable_pubsub.common.core.errors import UsageError
+from reliable_pubsub.common.core.errors import LostError, UsageError
 from reliable_pubsub.common.core.pattern import glob
 from reliable_pubsub.common.core.start import Earliest
 from reliable_pubsub.publisher.client import Publisher
@@ -222,3 +222,22 @@ def test_a_seek_of_a_pattern_moves_all_of_its_topics(house: House) -> None:
     again = [*process.get(ALL, max_messages=9), *process.get(ALL, max_messages=9)]
     assert sorted(texts(again)) == ["asia", "eu", "us"]
     assert all(message.redelivered for message in again)
+
+
+@pytest.mark.parametrize("read", [by_get, by_loop])
+def test_a_loss_that_one_pattern_reports_comes_after_what_another_has_in_hand(read: Any) -> None:
+    house = House()
+    process = house.process()
+    process.subscribe(match=ALL)
+    process.subscribe(match=OTHER)
+    house.put("1")
+    assert texts(process.get(ALL)) == ["1"]
+    house.put("2", "3", "4")
+    del house.link.proxy.log.batches[1][:3]
+
+    with pytest.raises(LostError) as lost:
+        read(process, OTHER)
+
+    assert (lost.value.first, lost.value.end) == (1, 3)
+    assert read(process, OTHER) == ["4"]
+    assert house.subscription().cursor >= 3
