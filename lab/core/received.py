@@ -196,6 +196,7 @@ class HandOverReader:
         self._finding = finding
         self._losses_ns = power_losses_ns
         self._received = ReceivedMessages(stream)
+        self._processes = {life.number: life.memory for life in index.lives.values()}
 
     def read(self) -> ReceivedMessages:
         for subscription in self._stream.subscriptions:
@@ -219,9 +220,10 @@ class HandOverReader:
                 self._known = range(0)  # in another log nothing is in hand (protocol R14)
             set_back = rollbacks
             new_life = last is not None and life != last[0]
+            in_hand = last is None or self._is_same_process(last[0], life)
             if last is not None and new_life:
                 self._between_lives = True
-                self._given_end = -1
+                self._given_end = self._given_end if in_hand else -1
                 if not remembers or now[1] != last[1]:
                     self._known = range(0)
                     self._floor = kept if remembers and self._qos == 2 else proxys
@@ -236,7 +238,7 @@ class HandOverReader:
                 self._given_up(line.cursor or 0)
                 kept = max(kept, self._floor)
             elif line.op == "subscribe":
-                self._resumed(line.cursor or 0, in_hand=not new_life)
+                self._resumed(line.cursor or 0, in_hand=in_hand)
             else:
                 self._floor = kept = max(self._floor, line.cursor or 0)
             if not isinstance(line, Failed) and line.op in (
@@ -247,6 +249,10 @@ class HandOverReader:
                 proxys = max(proxys, line.cursor or 0)
                 kept = max(kept, proxys)
         self._received.position = subscription.past_losses(self._position)
+
+    def _is_same_process(self, before: int, life: int) -> bool:
+        """Return whether a process was reset in between: what it had in hand stays (rule R31)."""
+        return before == life or self._processes.get(before) == self._processes.get(life)
 
     def _resumed(self, cursor: int, *, in_hand: bool) -> None:
         """The next message is the one at `cursor`: nothing skipped, nothing done comes again.

@@ -141,7 +141,7 @@ def end_for(index: RunIndex, received: ReceivedMessages) -> int | None:
     topic, subscriber = received.stream.topic, received.stream.subscriber
     if (topic, subscriber, current.generation) in index.clean_ends:
         return None
-    if index.has_begun_anew(topic, subscriber, current.generation, log.end):
+    if index.has_begun_again(topic, subscriber, current.generation, log.end):
         return None
     if current.leaving:  # whether it has left is unknown
         end_line = index.found_ends.get(topic)

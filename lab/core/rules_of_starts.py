@@ -7,6 +7,7 @@ a subscription that ended before its subscriber asked again, one that brings no 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -100,8 +101,9 @@ class _Asked:
         if self.subscription.resumed or self.start == self._left_by_operator(self.before):
             return True
         highest = _highest(self.index, self.stream, self.before)
-        is_passed_over = self.start in _passed_over(self.stream, self.before)[:1]
-        return is_passed_over or self.before.confirmed <= self.start <= highest
+        passed_over = _passed_over(self.index, self.stream, self.before)
+        returns = any(self.start in firsts for firsts, _ in passed_over)
+        return returns or self.before.confirmed <= self.start <= highest
 
     def _left_by_operator(self, before: SubscriptionSpan) -> int | None:
         """Where an operator left the subscription that ended since; None: its own place counts."""
@@ -122,8 +124,9 @@ class _Asked:
         """Check that only a seek moves below the acknowledged messages."""
         left = self._left_by_operator(before)
         lowest = before.confirmed if left is None else min(left, before.confirmed)
-        is_passed_over = self.start in _passed_over(self.stream, before)
-        if not self.subscription.sought and self.start < lowest and not is_passed_over:
+        passed_over = _passed_over(self.index, self.stream, before)
+        returns = any(firsts.start <= self.start < end for firsts, end in passed_over)
+        if not self.subscription.sought and self.start < lowest and not returns:
             had = f"it had acknowledged everything below {before.confirmed}"
             self.broken(f", which is no seek; {had}", self.start)
 
@@ -212,18 +215,21 @@ def _highest(index: RunIndex, stream: SubscriberStream, before: SubscriptionSpan
     return max(before.handed_end, before.recorded_end, before.confirmed, *letters)
 
 
-def _passed_over(stream: SubscriberStream, until: SubscriptionSpan) -> range:
-    """The first messages that a later start passed over and no subscription acknowledged."""
-    end = 0
+def _passed_over(
+    index: RunIndex, stream: SubscriberStream, until: SubscriptionSpan
+) -> Iterator[tuple[range, int]]:
+    """Yield each range that a start may have passed over: where it may begin, and its end.
+
+    What was handed over may be acknowledged, though the proxy's word for it is not in the journal.
+    """
+    confirmed = highest = stream.subscriptions[0].start
     for span in stream.subscriptions:
-        if span is stream.subscriptions[0]:
-            end = span.start
-        if span.start > end:
-            return range(end, span.start)
-        end = max(end, span.confirmed)
+        if span.start > confirmed:
+            yield range(confirmed, min(highest, span.start - 1) + 1), span.start
         if span is until:
-            break
-    return range(end, end)
+            return
+        confirmed = max(confirmed, span.confirmed)
+        highest = max(highest, _highest(index, stream, span))
 
 
 def _forgets(

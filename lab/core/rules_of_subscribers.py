@@ -267,13 +267,13 @@ def _check_positions(
         who = f"{stream.subscriber} on {stream.topic!r}"
         cursor = end_line.positions.get(stream.subscriber)
         end = index.logs[stream.topic].end if stream.topic in index.logs else NEVER
-        anew = index.has_begun_anew(stream.topic, stream.subscriber, current.generation, end)
+        again = index.has_begun_again(stream.topic, stream.subscriber, current.generation, end)
         if cursor is None:
             ended = (stream.topic, stream.subscriber, current.generation) in index.clean_ends
             by_operator = current.opened is not None and any(
                 index.ended_by_operator(opened, later=True) for opened in _subscribes(current)
             )
-            if not (current.leaving or current.ended or ended or anew or by_operator):
+            if not (current.leaving or current.ended or ended or again or by_operator):
                 finding.broken(f"{who} is subscribed by its own word, and not by the proxy's")
             continue
         if current.ended:
@@ -285,7 +285,7 @@ def _check_positions(
         highest = max(current.handed_end, current.recorded_end, current.confirmed)
         if received.position is not None:
             highest = max(highest, received.position)
-        may_have_left = anew or _may_have_left(stream)
+        may_have_left = again or _may_have_left(stream)
         if not current.confirmed <= cursor <= highest and not may_have_left:
             finding.broken(
                 f"{who} confirmed {current.confirmed} and received up to {highest}; the proxy has "

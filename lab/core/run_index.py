@@ -221,11 +221,11 @@ class RunIndex:
         )
 
     def is_another(self, line: PositionLine) -> bool:
-        """Whether a clean subscription begins anew here; a move of its cursor does not."""
+        """Whether a clean subscription begins again here; a move of its cursor does not."""
         before = self.clean_begins.get((line.topic, line.subscriber))
         return before is None or before.generation != line.generation
 
-    def has_begun_anew(self, topic: str, subscriber: str, generation: int, end: int) -> bool:
+    def has_begun_again(self, topic: str, subscriber: str, generation: int, end: int) -> bool:
         """Whether another clean subscription began, of which its subscriber cannot have been told.
 
         By a pattern each life begins another one, and learns of it with its first message.

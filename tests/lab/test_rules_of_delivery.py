@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.journal import (
+    Begin,
     Event,
     Failed,
     FoundEnd,
@@ -378,3 +379,24 @@ def test_losses_are_counted_by_subscriber_too() -> None:
 @planted_in(__name__)
 def test_a_planted_damage_breaks_its_rule_and_no_other(rules: set[str], damage: Damage) -> None:
     assert_found(damage, rules)
+
+
+@pytest.mark.parametrize("is_same_process", [True, False])
+def test_only_a_process_that_was_reset_continues_after_what_it_had_in_hand(
+    is_same_process: bool,
+) -> None:
+    world = a_world_with_a_subscriber(5)
+    client = world.clients["s1"]
+    world.get("s1", "t", 2)
+    in_hand = dict(client.in_hand)
+    if is_same_process:  # an exception left a call, and the next one began again (R31)
+        world.write(("s1", client.pid), Begin, role="subscriber", wall_ns=0)
+    else:
+        world.restart("s1")
+    world.subscribe("s1", "t")
+    client.in_hand.update(in_hand)
+    world.get("s1", "t", 3)
+    world.acknowledge("s1", "t")
+    world.finish()
+
+    assert ("V6" not in broken(check(world.run))) == is_same_process

@@ -71,7 +71,7 @@ def test_who_began_a_clean_session_again_and_died_before_saying_so_may_continue(
     assert_sound(world)
 
 
-def begin_anew_by_a_pattern(world: SmallWorld, *, then: int) -> None:
+def begin_again_by_a_pattern(world: SmallWorld, *, then: int) -> None:
     """A new life of s1 has another clean subscription by a pattern, and was told of none.
 
     Args:
@@ -82,12 +82,12 @@ def begin_anew_by_a_pattern(world: SmallWorld, *, then: int) -> None:
     fresh.restart("s1")
     s1 = fresh.clients["s1"]
     fresh.write(("s1", s1.pid), Invoke, op="match", call=97, match="glob ?", epoch=s1.epoch)
-    anew = {"topic": "t", "subscriber": "s1", "generation": 2, "cursor": 3, "session": "clean"}
-    fresh.write(PROXY, PositionLine, **anew, active=True, epoch=s1.epoch)
+    again = {"topic": "t", "subscriber": "s1", "generation": 2, "cursor": 3, "session": "clean"}
+    fresh.write(PROXY, PositionLine, **again, active=True, epoch=s1.epoch)
     if then:
         fresh.put("p1", "t", then)
     expired = {"lease_ms": 1000, "silent_ms": 2001}
-    fresh.write(PROXY, ExpiredLine, **anew, **expired)
+    fresh.write(PROXY, ExpiredLine, **again, **expired)
     del s1.place["t"]
     fresh.finish()
     vars(world).update(vars(fresh))
@@ -95,14 +95,14 @@ def begin_anew_by_a_pattern(world: SmallWorld, *, then: int) -> None:
 
 def test_a_life_that_was_not_told_of_its_clean_subscription_need_not_have_what_is_older() -> None:
     world = SmallWorld()
-    begin_anew_by_a_pattern(world, then=0)
+    begin_again_by_a_pattern(world, then=0)
 
     assert_sound(world)
 
 
 @planted("V12")
 def a_life_is_not_told_of_its_clean_subscription_which_has_messages(world: SmallWorld) -> None:
-    begin_anew_by_a_pattern(world, then=1)
+    begin_again_by_a_pattern(world, then=1)
 
 
 @planted_in(__name__)

@@ -223,6 +223,23 @@ def test_a_start_may_return_to_what_an_earlier_start_passed_over_and_no_further(
     assert ("V8" not in broken(check(world.run))) == is_sound
 
 
+@pytest.mark.parametrize(("begins_at", "is_sound"), [(3, True), (4, False)])
+def test_a_start_returns_to_the_first_message_that_one_of_two_starts_passed_over(
+    begins_at: int, is_sound: bool
+) -> None:
+    world = a_world_with_a_subscriber(5)
+    world.get("s1", "t", 3)
+    world.unsubscribe("s1", "t")
+    world.subscribe("s1", "t", start="newest 2", at=3, cursor=3)
+    world.subscribe("s1", "t", start="now", at=5)
+    world.unsubscribe("s1", "t")
+    world.subscribe("s1", "t", start="earliest", at=begins_at, cursor=3)
+    world.get("s1", "t", 5 - begins_at)
+    world.finish()
+
+    assert ("V8" not in broken(check(world.run))) == is_sound
+
+
 @pytest.mark.parametrize("is_forgotten", [True, False])
 def test_a_subscriber_that_an_operator_has_forgotten_begins_as_a_new_one(
     is_forgotten: bool,
