@@ -29,14 +29,14 @@ class LoopingSubscriberMachine(SubscriberMachine):
         steps = {step.topic: step for step in reversed(self._steps) if step.topic}
         left = list(steps)
         subscribed: set[str] = set()
-        self._next: dict[str, int] = {}  # offset, by topic, in this process
+        nexts: dict[str, int] = {}  # offset, by topic, in this process
         while left:
             topic = self._world.random.choice(left)
             try:
-                if self._continues(subscriber, process, topic, steps, left, subscribed):
+                if self._continues(subscriber, process, topic, steps, left, subscribed, nexts):
                     return False
             except Interrupted:
-                self._next.pop(topic, None)  # it undoes its own delivery
+                nexts.pop(topic, None)  # it undoes its own delivery
         return True
 
     def _continues(
@@ -47,6 +47,7 @@ class LoopingSubscriberMachine(SubscriberMachine):
         steps: Mapping[str, Step],
         left: list[str],
         subscribed: set[str],
+        nexts: dict[str, int],
     ) -> bool:
         """Get something; say whether it has left."""
         try:
@@ -54,8 +55,8 @@ class LoopingSubscriberMachine(SubscriberMachine):
                 self._subscribes_again.discard(topic)
                 self._subscribe(subscriber, steps[topic])
                 subscribed.add(topic)
-                self._next.pop(topic, None)
-            self._continues_at(topic, self._get(subscriber, process, topic))
+                nexts.pop(topic, None)
+            self._continues_at(nexts, topic, self._get(subscriber, process, topic))
             drained = self.is_drained(subscriber, topic)
             if drained or self._world.random.random() < 0.1:
                 process.point("acknowledge")
@@ -68,15 +69,15 @@ class LoopingSubscriberMachine(SubscriberMachine):
             self._session_ended(subscriber, (topic,))
         except DeadLetterRefusedError as error:
             self._letter_refused(error)
-            self._next.pop(topic, None)
+            nexts.pop(topic, None)
         return bool(left) and self._leaves(subscriber)
 
-    def _continues_at(self, topic: str, found: list[Message]) -> None:
+    def _continues_at(self, nexts: dict[str, int], topic: str, found: list[Message]) -> None:
         """Check that a topic continues where it was, after interruptions on others (R31)."""
         offsets = [message.offset for message in found if message.offset != NO_OFFSET]
         faults = self._faults
         may_go_back = faults.operate or faults.rollback or faults.log_changed
-        if offsets and offsets[0] < self._next.get(topic, 0) and not may_go_back:
+        if offsets and offsets[0] < nexts.get(topic, 0) and not may_go_back:
             raise AssertionError(f"{self.name} gets {topic!r} from {offsets[0]} again")
         if offsets:
-            self._next[topic] = offsets[-1] + 1
+            nexts[topic] = offsets[-1] + 1
