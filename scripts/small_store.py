@@ -26,6 +26,7 @@ from reliable_pubsub.proxy.core.records import (
     Unsubscribed,
 )
 from reliable_pubsub.proxy.core.schema import SCHEMA_ROWS, meaning
+from reliable_pubsub.proxy.reserve import RESERVE_NAME
 from reliable_pubsub.proxy.store import Store
 from reliable_pubsub.proxy.stored_state import FILE_NAME, read_state
 
@@ -83,8 +84,9 @@ def sequel() -> Iterator[list[Record]]:
 
 
 def files_of(directory: Path) -> Files:
-    """Every file of a directory, by name."""
-    return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
+    """Every file of a directory, by name, but the reserve: nothing is read from it."""
+    paths = (path for path in sorted(directory.iterdir()) if path.name != RESERVE_NAME)
+    return {path.name: path.read_bytes() for path in paths}
 
 
 def build(scratch: Path, state: str) -> Subject:

@@ -74,7 +74,7 @@ def test_a_codec_sets_the_content_type_where_a_row_has_none() -> None:
 
 def test_the_columns_of_a_source_are_taken_as_they_are_if_the_topic_is_named() -> None:
     check_columns(COLUMNS, parsed())
-    with pytest.raises(UsageError, match="would be put on the topic that it comes from"):
+    with pytest.raises(UsageError, match="would be put back on them"):
         check_columns(COLUMNS, parse_sink_options({}, streaming=True))
 
 
