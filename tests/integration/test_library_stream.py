@@ -178,7 +178,7 @@ def test_ctrl_c_ends_a_stream_soon_and_names_what_is_not_stored(
     with running.open_publisher("p", state_dir=running.state_dir) as publisher:
         with pytest.raises(KeyboardInterrupt) as interrupt:
             stream_to_a_dead_proxy(publisher)
-        assert "broken off" in str(_error_of(tickets[0]))  # not after all retries: a minute
+        assert "interrupted" in str(_error_of(tickets[0]))  # not after all retries: a minute
         assert [_error_of(ticket).kept for ticket in tickets] == [True, False, False, False]
         (note,) = interrupt.value.__notes__
         assert "In doubt, and kept: 1 on 't'" in note
