@@ -59,7 +59,10 @@ def test_the_bridge_subscribes_to_what_is_wanted_and_brings_it_also_after_its_de
         publisher.put("news", b"two")
         publisher.put("heat/1", b"warm")
         start(service, far)
-        assert [one.payload for one in subscriber.get("news", timeout_s=30)] == [b"two"]
+        (second,) = subscriber.get("news", timeout_s=30)
+        if second.headers == first.headers:  # the bridge died before its acknowledgement
+            (second,) = subscriber.get("news", timeout_s=30)
+        assert second.payload == b"two"
         assert b"warm" in [one.payload for one in subscriber.get(glob("heat/*"), timeout_s=30)]
 
         subscriber.unsubscribe("news")

@@ -314,7 +314,12 @@ def test_what_a_signal_handler_raises_in_a_constructor_comes_out_and_the_id_is_f
 
     assert kept is not None
     assert line > 100
-    kind("c", endpoint=NOWHERE, state_dir=tmp_path).close()
+    another = threading.Thread(
+        target=lambda: kind("c", endpoint=NOWHERE, state_dir=tmp_path).close(), daemon=True
+    )
+    another.start()
+    another.join(PATIENCE_S)
+    assert not another.is_alive(), "a lock was left to this thread"
 
 
 class Alarm(BaseException):
