@@ -381,6 +381,26 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
+class TestTheDecisions:
+    PAGES = sorted((DOCS / "decisions").glob("*.md"))
+
+    def test_fill_at_most_25_pages_of_40_lines(self) -> None:
+        lines = {page.name: len(page.read_text("utf-8").splitlines()) for page in self.PAGES}
+
+        assert len(lines) <= 25
+        assert {name: count for name, count in lines.items() if count > 40} == {}
+
+    def test_say_their_status_first(self) -> None:
+        heads = [page.read_text("utf-8").splitlines()[:3] for page in self.PAGES]
+
+        assert [head for head in heads if not head[2].startswith("Status: ")] == []
+
+    def test_have_a_number_each(self) -> None:
+        numbers = Counter(page.name[:4] for page in self.PAGES)
+
+        assert [number for number, pages in numbers.items() if pages > 1] == []
+
+
 class TestThePageOfNumbers:
     PAGE = (DOCS / "decisions" / "0022-the-numbers.md").read_text(encoding="utf-8")
 
