@@ -30,7 +30,7 @@ from reliable_pubsub.relay.core.interest_link import interest_digest
 from reliable_pubsub.relay.core.pattern import Kinds, Pattern
 from reliable_pubsub.relay.core.unstored import LINKED
 from reliable_pubsub.subscriber.core.subscribing import CLEAN_LEASE_MS
-from scripts import protocol_tables
+from scripts import guarantee_tests, protocol_tables
 from simulator.faults import FAULTS
 from tests.lab.planted import all_planted
 from tests.test_architecture import RIDDLES
@@ -432,6 +432,27 @@ class TestTheGuaranteesPage:
 
     def test_counts_the_planted_histories(self) -> None:
         assert f"{len(all_planted())} planted damages" in GUARANTEES
+
+    def test_has_three_lines_per_guarantee_and_links_to_its_tests(self) -> None:
+        bullets = re.findall(r"(?m)^- \*\*.*(?:\n  .*)*", GUARANTEES)
+
+        assert len(bullets) >= 8
+        for bullet in bullets:
+            *_, last = lines = bullet.splitlines()
+            assert len(lines) == 3, lines[0]
+            assert re.fullmatch(r"  \[Tests\]\(guarantees-tests\.md#[\w-]+\)", last), lines[0]
+
+
+class TestTheTestsOfTheGuarantees:
+    PAGE = guarantee_tests.PAGE.read_text(encoding="utf-8")
+
+    def test_exist_and_are_listed_as_generated(self) -> None:
+        assert guarantee_tests.appendix() == self.PAGE, "stale: run scripts/protocol_tables"
+
+    def test_are_each_linked_from_a_guarantee(self) -> None:
+        linked = set(re.findall(r"guarantees-tests\.md#([\w-]+)", GUARANTEES))
+
+        assert linked == set(anchors(self.PAGE)) - {"tests-of-the-guarantees"}
 
 
 class TestTheFeaturesPage:
