@@ -1,4 +1,4 @@
-"""A batch of any size, as numbered transactions of each task (docs/decisions/0064).
+"""A batch of any size, as numbered transactions of each task (docs/decisions/0017).
 
 A task is a writer of its own. Its transactions of one version are a mark at the beginning, one for
 each part of its rows, and its last part. Each bears a digest of everything before it, so a repeat

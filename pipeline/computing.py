@@ -1,4 +1,4 @@
-"""A query of SQL on Spark: topics as views, its rows as messages, once (docs/decisions/0058)."""
+"""A query of SQL on Spark: topics as views, its rows as messages, once (docs/decisions/0047)."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def run_once(
     """Put the result over these messages; under the same writer nothing a second time.
 
     Args:
-        atomic: as one transaction; else of any size, in parts (docs/decisions/0064).
+        atomic: as one transaction; else of any size, in parts (docs/decisions/0017).
     """
 
     def read(topic: str) -> DataFrame:

@@ -1,4 +1,4 @@
-"""The sink: tasks stage rows at the proxy, the driver commits a batch once (docs/decisions/0018).
+"""The sink: tasks stage rows at the proxy, the driver commits a batch once (docs/decisions/0017).
 
 Spark writes a batch again when a task fails, when two tries race, and after every crash, perhaps
 with other rows in other tasks. So nothing is visible that a task has sent; the number of the batch

@@ -3,7 +3,7 @@
 The running fsync is the only batching window (group commit). Where commits are fast the loop
 thread commits itself, because handing over and waking cost more than the commit. A second thread
 commits instead while commits are slow; and it runs the loop when a commit of the loop thread does
-not end, so that a disk that hangs stops no GET (docs/decisions/0042). It decides nothing: failures
+not end, so that a disk that hangs stops no GET (docs/decisions/0041). It decides nothing: failures
 are reported to the loop, which owns the state.
 Source: "group commit", Gray and Reuter (1992), 10.3; leader/followers, Schmidt, POSA 2 (2000).
 """

@@ -3,7 +3,7 @@
 Clients connect their REQ sockets to a ROUTER. The loop reads it itself and keeps the envelope of
 each request, as a REP socket would, so that any number of requests can be open at once: many puts
 share one commit, and a GET may wait. A bare REP socket holds one request, so it would pay every
-fsync alone (docs/decisions/0002, 0041).
+fsync alone (docs/decisions/0041).
 
 `zmq_poll` queries each of its sockets on every call, about 1.5 us a socket. `epoll` over the
 sockets' descriptors touches only those that woke; on systems without it `selectors` has an

@@ -2,7 +2,7 @@
 
 An XSUB, to which publishers connect an XPUB. It sends what is wanted as ZeroMQ subscriptions, so
 that a message without a listener does not leave its publisher. The patterns are few (a cap), and
-no high-water mark is between them and the publishers (decision 0013), so none is dropped.
+no high-water mark is between them and the publishers (decision 0016), so none is dropped.
 """
 
 from __future__ import annotations

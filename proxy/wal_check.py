@@ -2,7 +2,7 @@
 
 SQLite stops its recovery silently at the first frame with a wrong checksum. It takes that frame
 for a transaction torn by a crash; but one changed byte looks the same, and would discard every
-later commit. How the two are told apart: docs/decisions/0011.
+later commit. How the two are told apart: docs/decisions/0003.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def listening(
     # refused because of it: they know no heartbeat, so a silent one would stay forever.
     socket.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN.encode())
     # At a mark libzmq would stop to read, and would not survive a reset then (zeromq/libzmq, issue
-    # 4364; docs/decisions/0014). A guard bounds the bytes instead.
+    # 4364; docs/decisions/0026). A guard bounds the bytes instead.
     socket.setsockopt(zmq.RCVHWM, NO_BOUND)
     socket.setsockopt(zmq.SNDHWM, sent_max)
     connections = Connections(context, socket, authentication)

@@ -54,7 +54,8 @@ QUICK_TESTS: Final = (
         "tests/fuzz",
         "tests/console",
     ),
-    *("tests/simulation", "tests/test_architecture.py", "tests/test_docs.py"),
+    *("tests/simulation", "tests/test_architecture.py"),
+    *("tests/test_docs.py", "tests/test_journal_page.py"),
     "tests/test_workers.py",
     *(
         "-k",

@@ -1,4 +1,6 @@
-"""Write what docs/protocol.md and docs/protocol-push.md take from the code: see --help.
+"""Write what pages in docs take from the code: see --help.
+
+In docs/protocol.md and docs/protocol-push.md:
 
 - In a table of fields (its first column is `field`): rows, types and defaults come from the type
   that the heading above names; the meanings stay. A field that is new gets the meaning `?`.
@@ -7,6 +9,8 @@
 - In the table of limits: the values.
 - Below a verb, in a line that begins with `Answers, and [what to do]`: all of them, from the tables
   of answers.
+
+All of docs/guarantees-tests.md, from tests/guarantees.txt.
 """
 
 from __future__ import annotations
@@ -43,6 +47,7 @@ from reliable_pubsub.common.core.names import (
 from reliable_pubsub.relay.core import messages as node_messages
 from reliable_pubsub.relay.core.push import Pushed, PushedUnstored
 from reliable_pubsub.relay.core.unstored import Offer
+from scripts import guarantee_tests
 from tests.wire.vectors import CONTENT, Vector, vector
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -348,12 +353,18 @@ def main(arguments: Sequence[str]) -> int:
     if arguments not in ([], ["--check"]):
         sys.stdout.write(f"{__doc__}\n  --check   write nothing; exit code 1 if a page is stale\n")
         return 0 if arguments in (["--help"], ["-h"]) else 2
-    stale = [page for page in PAGES if generated(text := page.read_text("utf-8")) != text]
+    texts = {page: generated(page.read_text("utf-8")) for page in PAGES}
+    try:
+        texts[guarantee_tests.PAGE] = guarantee_tests.appendix()
+    except LookupError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    stale = [page for page, text in texts.items() if page.read_text("utf-8") != text]
     for page in stale:
         if arguments:
             sys.stderr.write(f"{page.name} is stale: run scripts/protocol_tables\n")
         else:
-            page.write_text(generated(page.read_text("utf-8")), "utf-8")
+            page.write_text(texts[page], "utf-8")
     return 1 if stale and arguments else 0
 
 

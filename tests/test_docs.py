@@ -12,13 +12,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import msgspec
 import pytest
-from msgspec import Struct
 
-from reliable_pubsub.common.core import journal
 from reliable_pubsub.common.core.batch import Batch, crc32
 from reliable_pubsub.common.core.requests import AnyRequest
 from reliable_pubsub.common.core.retry import RETRIES_MAX, RetryPolicy, poll_pause_s
@@ -30,7 +28,7 @@ from reliable_pubsub.relay.core.interest_link import interest_digest
 from reliable_pubsub.relay.core.pattern import Kinds, Pattern
 from reliable_pubsub.relay.core.unstored import LINKED
 from reliable_pubsub.subscriber.core.subscribing import CLEAN_LEASE_MS
-from scripts import protocol_tables
+from scripts import guarantee_tests, protocol_tables
 from simulator.faults import FAULTS
 from tests.lab.planted import all_planted
 from tests.test_architecture import RIDDLES
@@ -42,7 +40,6 @@ PAGES = sorted({*DOCS.rglob("*.md"), *ROOT.glob("*.md")})
 PROTOCOL = (DOCS / "protocol.md").read_text(encoding="utf-8")
 PUSHING = (DOCS / "protocol-push.md").read_text(encoding="utf-8")
 FEATURES = (DOCS / "features.md").read_text(encoding="utf-8")
-JOURNAL = (DOCS / "journal.md").read_text(encoding="utf-8")
 GUARANTEES = (DOCS / "guarantees.md").read_text(encoding="utf-8")
 RUNS = (DOCS / "runs.md").read_text(encoding="utf-8")
 GLOSSARY = (DOCS / "glossary.md").read_text(encoding="utf-8")
@@ -112,10 +109,6 @@ def answer_sections() -> dict[str, str]:
 
 VERB_SECTIONS = verb_sections()
 ANSWER_SECTIONS = answer_sections()
-
-
-def by_tag(union: Any) -> dict[str, type[Struct]]:
-    return {str(one.__struct_config__.tag): one for one in get_args(union)}
 
 
 def test_the_pages_use_plain_words() -> None:
@@ -264,47 +257,6 @@ class TestTheProtocolPages:
         assert not Kinds().knows(Pattern("sql", "a"))
 
 
-LINES = by_tag(journal.AnyLine)
-
-
-def names(struct: type[Struct], *, without: type[Struct] = Struct) -> list[str]:
-    """The fields of a type, in their order."""
-    common = {field.name for field in msgspec.structs.fields(without)}
-    return [f.name for f in msgspec.structs.fields(struct) if f.name not in common]
-
-
-class TestTheJournalPage:
-    def test_has_the_fields_of_each_line_in_their_order(self) -> None:
-        shown = {row["line"]: row["fields"] for row in table(JOURNAL, "line")}
-
-        assert shown == {
-            f"`{tag}`": " ".join(f"`{name}`" for name in names(line, without=journal.Line))
-            for tag, line in LINES.items()
-        }
-
-    def test_says_what_each_line_means_once(self) -> None:
-        cells = [row["type"] for rows in tables(JOURNAL) for row in rows if "type" in row]
-        named = re.findall(r"`(\w+)`", " ".join(cells))
-
-        assert sorted([*named, "invoke"]) == sorted(LINES)
-
-    def test_says_what_every_line_has(self) -> None:
-        (sentence,) = re.findall(r"(?s)Every line has (.*?)\. ", JOURNAL)
-
-        assert re.findall(r"`(\w+)`", sentence) == ["type", *names(journal.Line)]
-
-    def test_says_in_which_order_a_message_stands_in_its_array(self) -> None:
-        (sentence,) = re.findall(r"`messages` is an array: (.*?)\.\n", JOURNAL)
-
-        assert re.findall(r"`(\w+)`", sentence) == names(journal.Seen)
-
-    def test_has_an_example_that_is_read_and_written_the_same(self) -> None:
-        (example,) = re.findall(r"(?ms)^```json\n(.*?)^```$", JOURNAL)
-
-        for line in example.encode().splitlines(keepends=True):
-            assert journal.encode_line(journal.decode_line(line)) == line
-
-
 # Names of tests, decisions, files.
 
 
@@ -381,6 +333,26 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
+class TestTheDecisions:
+    PAGES = sorted((DOCS / "decisions").glob("*.md"))
+
+    def test_fill_at_most_25_pages_of_40_lines(self) -> None:
+        lines = {page.name: len(page.read_text("utf-8").splitlines()) for page in self.PAGES}
+
+        assert len(lines) <= 25
+        assert {name: count for name, count in lines.items() if count > 40} == {}
+
+    def test_say_their_status_first(self) -> None:
+        heads = [page.read_text("utf-8").splitlines()[:3] for page in self.PAGES]
+
+        assert [head for head in heads if not head[2].startswith("Status: ")] == []
+
+    def test_have_a_number_each(self) -> None:
+        numbers = Counter(page.name[:4] for page in self.PAGES)
+
+        assert [number for number, pages in numbers.items() if pages > 1] == []
+
+
 class TestThePageOfNumbers:
     PAGE = (DOCS / "decisions" / "0022-the-numbers.md").read_text(encoding="utf-8")
 
@@ -412,6 +384,27 @@ class TestTheGuaranteesPage:
 
     def test_counts_the_planted_histories(self) -> None:
         assert f"{len(all_planted())} planted damages" in GUARANTEES
+
+    def test_has_three_lines_per_guarantee_and_links_to_its_tests(self) -> None:
+        bullets = re.findall(r"(?m)^- \*\*.*(?:\n  .*)*", GUARANTEES)
+
+        assert len(bullets) >= 8
+        for bullet in bullets:
+            *_, last = lines = bullet.splitlines()
+            assert len(lines) == 3, lines[0]
+            assert re.fullmatch(r"  \[Tests\]\(guarantees-tests\.md#[\w-]+\)", last), lines[0]
+
+
+class TestTheTestsOfTheGuarantees:
+    PAGE = guarantee_tests.PAGE.read_text(encoding="utf-8")
+
+    def test_exist_and_are_listed_as_generated(self) -> None:
+        assert guarantee_tests.appendix() == self.PAGE, "stale: run scripts/protocol_tables"
+
+    def test_are_each_linked_from_a_guarantee(self) -> None:
+        linked = set(re.findall(r"guarantees-tests\.md#([\w-]+)", GUARANTEES))
+
+        assert linked == set(anchors(self.PAGE)) - {"tests-of-the-guarantees"}
 
 
 class TestTheFeaturesPage:

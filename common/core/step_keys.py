@@ -183,8 +183,8 @@ class SubscribeKeys(
             Meta(
                 ge=1,
                 le=DELIVERIES_MAX,
-                description="after so many deliveries without an acknowledgement a message "
-                "goes to <topic>.dead; default: never",
+                description="move a message to <topic>.dead after this many deliveries without "
+                "an acknowledgement; default: never",
             ),
         ]
         | UnsetType
@@ -249,7 +249,10 @@ class GetKeys(Struct, kw_only=True, forbid_unknown_fields=True, tag_field="actio
     ] = _GET.settle
     delay: Annotated[
         DelayS,
-        Meta(description="with settle: nack: seconds before they come again", extra={"unit": "s"}),
+        Meta(
+            description="with settle: nack: seconds before they are redelivered",
+            extra={"unit": "s"},
+        ),
     ] = _GET.delay_s
 
 

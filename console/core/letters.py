@@ -3,7 +3,7 @@
 A letter is put again by a publisher of its own, whose id follows from the log and the offset of the
 letter, as its message 1. So the proxy itself knows whether it was done: another try, from any
 console, now or after a crash, is of the same publisher with the same number, and its copy is a
-duplicate, or is fenced (docs/decisions/0054).
+duplicate, or is fenced (docs/decisions/0046).
 """
 
 from __future__ import annotations

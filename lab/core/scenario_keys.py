@@ -86,8 +86,8 @@ class ScenarioClientKeys(Struct, kw_only=True, forbid_unknown_fields=True):
                     "{process: NAME, put: 20}"
                 },
                 description="at once (default of subscribers); subscribed: when all subscribers "
-                "are (default of publishers); so long after that; or after {process: publisher-1, "
-                "put: 50}",
+                "are (default of publishers); a duration after that; or after {process: "
+                "publisher-1, put: 50}",
             ),
         ]
         | UnsetType
@@ -148,12 +148,10 @@ class EventKeys(Struct, kw_only=True, forbid_unknown_fields=True):
     Or, with `every`, one of several things again and again.
     """
 
-    at: Annotated[Duration | UnsetType, Meta(description="so long after all are subscribed")] = (
-        UNSET
-    )
+    at: Annotated[Duration | UnsetType, Meta(description="delay after all are subscribed")] = UNSET
     after: Annotated[
         TriggerKeys | UnsetType,
-        Meta(description="when a client has put or got so many: {process: publisher-1, put: 40}"),
+        Meta(description="when a client has put or got this many: {process: publisher-1, put: 40}"),
     ] = UNSET
     kill: Annotated[
         Targets | UnsetType, Meta(description="kill -9; then the same command is started again")
@@ -219,13 +217,16 @@ class EventKeys(Struct, kw_only=True, forbid_unknown_fields=True):
         Duration | UnsetType,
         Meta(
             description="with stop, cut, cut_push, half_open, delay, slow, fill_disk: taken "
-            "back after so long"
+            "back after this long"
         ),
     ] = field(name="for", default=UNSET)
     by: Annotated[Duration | UnsetType, Meta(description="with delay: how much later")] = UNSET
     after_bytes: (
         Annotated[
-            int, Meta(ge=0, le=BYTES_MAX, description="with cut: so many bytes of a request pass")
+            int,
+            Meta(
+                ge=0, le=BYTES_MAX, description="with cut: let this many bytes of a request through"
+            ),
         ]
         | UnsetType
     ) = UNSET
@@ -237,7 +238,7 @@ class EventKeys(Struct, kw_only=True, forbid_unknown_fields=True):
         Meta(description="with rollback: the newest copy, or that of the beginning"),
     ] = "backup"
     every: Annotated[
-        Duration | UnsetType, Meta(description="one of these again and again, so long apart")
+        Duration | UnsetType, Meta(description="one of these repeatedly, this far apart")
     ] = UNSET
     random: (
         Annotated[

@@ -23,7 +23,7 @@ class Want(Struct, frozen=True):
 class Wanted:
     """Topics with a subscription that listens, patterns, and the interest of push links.
 
-    Publishers filter by it (docs/decisions/0021), so a message that has no listener does not
+    Publishers filter by it (docs/decisions/0016), so a message that has no listener does not
     leave its publisher.
     """
 

@@ -2,7 +2,7 @@
 
 Each connection costs a handshake, so a bucket limits them: a number per second, and bursts of ten
 seconds of that. While the bucket is in debt, addresses that took much of it are refused, and all
-addresses if the debt exceeds a limit (docs/decisions/0068, 0076).
+addresses if the debt exceeds a limit (docs/decisions/0026).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ADDRESS_SHARE: Final = 1 / 8  # of rate and burst; an address that has taken mor
 OTHERS_SHARE: Final = 1 / 4  # of the burst: the debt above which everyone is kept out
 ADDRESSES_MAX: Final = 1024  # that are counted
 CALM_S: Final = 10.0  # without keeping any out, after which an episode is over
-# A handshake with keys costs a proxy 1.2 to 1.7 ms of CPU, one without 0.2 (docs/decisions/0060).
+# A handshake with keys costs a proxy 1.2 to 1.7 ms of CPU, one without 0.2 (docs/decisions/0045).
 PER_S_WITH_KEYS: Final = 100
 PER_S_WITHOUT_KEYS: Final = 1000
 

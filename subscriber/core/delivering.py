@@ -82,7 +82,7 @@ class Delivering:
         """Settle the messages in hand, and deliver the next ones.
 
         Both are one write of the state. Only if the proxy must be asked, or nothing is available
-        yet, the settled cursor is written first (decision 0036).
+        yet, the settled cursor is written first (decision 0039).
         """
         wanted = min(messages_max * FETCH_AHEAD, BATCH_MESSAGES_MAX)
         yield from self.find(subscription, timeout_s, wanted=wanted)

@@ -51,7 +51,7 @@ def test_other_columns_of_a_wrong_kind_are_refused_too(columns: dict[str, list[o
 
 
 def test_one_that_a_stranger_put_is_read_and_can_be_given_up() -> None:
-    """The proxy does not look into a body (decisions/0006), so a reader may meet it."""
+    """The proxy does not look into a body (decisions/0004), so a reader may meet it."""
     body = msgspec.msgpack.encode([[b"a"], None, None, [2**63]])
 
     (time_ns,) = decode_batch(body, 1).event_times_ns or ()

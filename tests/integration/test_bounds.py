@@ -499,7 +499,7 @@ print("all served")
 def test_a_connection_that_is_cut_while_its_input_is_stopped_does_not_end_the_process(
     tmp_path: Path,
 ) -> None:
-    """Shut down in both directions, an assertion of libzmq does (docs/decisions/0014)."""
+    """Shut down in both directions, an assertion of libzmq does (docs/decisions/0026)."""
     command = [sys.executable, "-c", CUT_WHILE_STOPPED]
     with (
         ExitStack() as stack,

@@ -208,7 +208,7 @@ def pushing(spark: SparkSession) -> SparkSession:
 
 
 class TestConditions:
-    """Conditions on one frame, in one query after another; docs/decisions/0056 has the reasons."""
+    """Conditions on one frame, in one query after another; docs/decisions/0047 has the reasons."""
 
     def test_leave_out_what_they_say_and_nothing_of_another_query(
         self, pushing: SparkSession, service: Service
@@ -278,7 +278,7 @@ class TestAStreamingQuery:
         assert lag(first.lastProgress) == {"t": 0}
         (source,) = first.recentProgress[0]["sources"]
         assert json.loads(source["latestOffset"])["lag_messages"] == {"t": 300}
-        # Python cannot say more (docs/decisions/0056); when this fails, it may.
+        # Python cannot say more (docs/decisions/0047); when this fails, it may.
         assert re.fullmatch(r"org\.apache\.spark\.\S+@[0-9a-f]+", source["description"])
         assert sink.values() == list(range(600))
         (subscription,) = service.topic("t").subscriptions
