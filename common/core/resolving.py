@@ -25,7 +25,6 @@ from .settings import (
     BY_NAME,
     DIRECTORY_VARIABLE,
     ENVIRONMENT_PREFIX,
-    REMOVED,
     SETTINGS,
     Setting,
     Settings,
@@ -182,8 +181,6 @@ def _from_mapping(
         if name in BY_NAME:
             setting = BY_NAME[name]
             _take(taken, problems, setting, value, where=where, origin=origin, from_text=False)
-        elif name in REMOVED:
-            problems.append(f"{where}: {REMOVED[name]}")
         else:
             advice = did_you_mean(name, BY_NAME) or f"; known are {', '.join(BY_NAME)}"
             problems.append(f"{where}: unknown setting{advice}")

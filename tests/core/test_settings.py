@@ -263,12 +263,6 @@ class TestAYamlFileOfTheProxy:
             "proxy.yaml, line 3, topic_max: unknown setting; did you mean 'topics_max'?",
         ]
 
-    def test_a_setting_of_an_older_version_is_refused_with_the_reason(self) -> None:
-        assert yaml_refusal("durability: os\nrep_sockets: 32\n") == (
-            "proxy.yaml, line 2, rep_sockets: this setting was removed, because it has no effect: "
-            "a proxy holds any number of requests at once; remove this line"
-        )
-
     def test_it_is_a_mapping(self) -> None:
         assert "proxy.yaml, line 1: found nothing, expected a mapping" in yaml_refusal("")
 
