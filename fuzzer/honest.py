@@ -6,7 +6,7 @@ import json
 import time
 from pathlib import Path
 
-from reliable_pubsub import Publisher, Subscriber
+from reliable_pubsub import ProxyUnreachableError, Publisher, Subscriber
 
 from .attacks import Scene
 from .board import Board
@@ -42,12 +42,14 @@ def subscribe(board: Board, scene: Scene, endpoint: str, output: str, slot: str)
         Subscriber(scene.subscriber, endpoint=endpoint) as subscriber,
     ):
         subscriber.subscribe(scene.topic, push=slot == "pushed_deliveries")
-        ending = False
         last_s = time.monotonic()
         while True:
-            found = subscriber.get(
-                scene.topic, max_messages=100, timeout_s=DRAIN_S if ending else 0.1
-            )
+            ending = board["delivering_ends"]
+            timeout_s = DRAIN_S if ending and board[slot] < board["puts"] else 0.1
+            try:
+                found = subscriber.get(scene.topic, max_messages=100, timeout_s=timeout_s)
+            except ProxyUnreachableError:  # a silence, which the board shows
+                continue
             for message in found:
                 line = {
                     "topic": message.topic,
@@ -60,10 +62,5 @@ def subscribe(board: Board, scene: Scene, endpoint: str, output: str, slot: str)
             if found:
                 board.longest(f"{slot}_us", time.monotonic() - last_s)
                 last_s = time.monotonic()
-            if ending and not found:
+            elif ending:
                 return
-            if board["delivering_ends"]:
-                ending = True
-                is_all = board[slot] >= board["puts"]
-                if is_all and not subscriber.get(scene.topic, timeout_s=0.2):
-                    return
