@@ -1,4 +1,4 @@
-"""Reads a YAML file: plain data, and the line of each value.
+"""Reads a YAML file, or JSON, which is a part of YAML: plain data, and the line of each value.
 
 A deliberate subset of YAML, because a step file needs no more and every further feature can change
 the meaning of a file by accident: no tags, anchors or aliases (so no alias bomb), no merge keys,
@@ -148,6 +148,13 @@ class _Loader(yaml.SafeLoader):
     """The safe loader, without tags, anchors, aliases and deep nesting."""
 
     depth = 0
+
+    def scan_to_next_token(self) -> None:
+        """Skip spaces and comments; inside brackets also tabs, which may indent JSON."""
+        super().scan_to_next_token()
+        while self.flow_level and self.peek() == "\t":
+            self.forward()
+            super().scan_to_next_token()
 
     def compose_node(self, parent: Node | None, index: int) -> Node | None:
         """Build the node of the next event, if its kind is accepted."""

@@ -1,4 +1,4 @@
-"""The board: numbers that the processes of a trial share, each written by one of them."""
+"""The board: numbers that the processes of a siege share, each written by one of them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,7 @@ from typing import Any
 # Forked from a process that has imported everything and made no client: an import is most of what a
 # client costs that works for a few seconds.
 forked = multiprocessing.get_context("forkserver")
-forked.set_forkserver_preload([f"fuzzer.{name}" for name in ("trial", "siege", "secure")])
-
-# Where the crowd goes, and what the accomplices do.
-NOWHERE, AT_THE_PROXY, ELSEWHERE = 0, 1, 2
-IDLE, OWN_TOPIC, HONEST_TOPIC = 0, 1, 2
+forked.set_forkserver_preload(["fuzzer.siege"])
 
 SLOTS = (
     "puts",  # acknowledged to the honest publisher
@@ -21,16 +17,11 @@ SLOTS = (
     "put_us",  # the longest that a put of the honest publisher took
     "deliveries_us",  # the longest that an honest subscriber had nothing
     "pushed_deliveries_us",
-    "silences",  # attempts of the honest pair that went unanswered
-    "accomplice_puts",  # acknowledged on the honest topic
-    "accomplice_answers",
-    "attacks",  # connections begun
+    "attacks",  # connections begun without a key
     "intrusions",  # connections begun with a key
     "denials",  # answers DENIED to them
     "answers_beyond_rights",  # all other answers to them
-    "refused",  # of the attacks, those that could not even begin
-    "crowd_goes",
-    "accomplices_do",
+    "flood",  # 1: the hostile attack
     "publishing_ends",
     "delivering_ends",
     "all_end",
@@ -41,7 +32,6 @@ class Board:
     """Named numbers in shared memory."""
 
     def __init__(self) -> None:
-        """All are 0."""
         self._array: Any = forked.RawArray("q", len(SLOTS))
 
     def __getitem__(self, slot: str) -> int:

@@ -14,13 +14,13 @@ import socket
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 
 from msgspec.structs import replace
 
 from .attacks import Attack
-from .board import AT_THE_PROXY, Board
+from .board import Board
 from .floods import SCENE, Following, Place, many_small_plain_subscriptions
 
 AGE_S_MAX = 5.0  # a connection that gets no further is closed
@@ -179,30 +179,28 @@ class Crowd:
 def run_crowd(
     board: Board,
     make: Callable[[Sequence[Place], int], Following],
-    of_way: Mapping[int, Sequence[Place]],
+    places: Sequence[Place],
     per_s: float,
+    bursts: Sequence[Place],
     seed: int,
-    bursts: Sequence[Place] = (),
 ) -> None:
     """The crowd's process: attacks at a given rate until the board says to end.
 
     A crowd that is late makes up for at most a tenth of a second.
 
     Args:
-        make: what attacks the places at the proxy; elsewhere the same connections come.
-        of_way: the places by what `crowd_goes` says; no attacks while it names no place.
-        bursts: places at the proxy where now and then many come at once.
+        make: what attacks the places.
+        bursts: places where now and then many come at once.
     """
     os.nice(19)
     crowd, chance = Crowd(), random.Random(seed)
-    following = make(of_way[AT_THE_PROXY], seed)
+    following = make(places, seed)
     next_s = time.monotonic()
     next_burst_s = 0.0
     while not board["all_end"]:
         now_s = time.monotonic()
-        board["attacks"], board["refused"] = crowd.counts["begun"], crowd.counts["refused"]
-        places = of_way.get(board["crowd_goes"])
-        if places is None:
+        board["attacks"] = crowd.counts["begun"]
+        if not board["flood"]:
             crowd.close()
             time.sleep(0.02)
             continue

@@ -11,7 +11,7 @@ import os
 import random
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Literal
 
@@ -168,24 +168,20 @@ def answer(frames: list[bytes]) -> Reply | None:
 def intrude(
     board: Board,
     scene: Scene,
-    of_place: Mapping[int, list[Target]],
+    targets: Sequence[Target],
     rate: float,
     seed: int,
 ) -> None:
     """The process of the intruders: connections at a given rate, at each target in turn.
 
     Args:
-        of_place: the targets by what `crowd_goes` says; elsewhere no target is attacked.
         rate: connections a second.
     """
     os.nice(19)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     context.set(zmq.MAX_SOCKETS, SOCKETS_MAX)
     chance = random.Random(seed)
-    roles = {
-        place: [_Role(one, guise, scene, chance) for one in targets for guise in GUISES]
-        for place, targets in of_place.items()
-    }
+    roles = [_Role(one, guise, scene, chance) for one in targets for guise in GUISES]
     due: deque[tuple[float, int, _Connection]] = deque()  # when, looks that are left
     next_s, number = time.monotonic(), 0
     while not board["all_end"]:
@@ -197,10 +193,9 @@ def intrude(
                 due.append((now_s + LOOK_S, left - 1, one))
             else:
                 one.socket.close()
-        chosen = roles.get(board["crowd_goes"])
         next_s = max(next_s, now_s - 0.1)
-        while chosen and next_s <= now_s and len(due) < SOCKETS_MAX // 2:
-            one = _Connection(context, chosen[number % len(chosen)], chance)
+        while board["flood"] and next_s <= now_s and len(due) < SOCKETS_MAX // 2:
+            one = _Connection(context, roles[number % len(roles)], chance)
             due.append((now_s + LOOK_S, 1, one))
             number += 1
             board.add("intrusions")

@@ -25,7 +25,6 @@ class LiveStory:
     """What happened, line by line; on no terminal each line is written as it comes."""
 
     def __init__(self, console: Console, clock: Callable[[], float], *, quiet: bool) -> None:
-        """Time is counted from here."""
         self.lines: list[str] = []
         self._console = console
         self._clock = clock

@@ -19,7 +19,6 @@ class OwnPorts:
     """
 
     def __init__(self) -> None:
-        """None yet."""
         self._sockets: list[socket.socket] = []
 
     def endpoint(self) -> str:

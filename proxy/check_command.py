@@ -20,9 +20,8 @@ def main(directory: Path) -> None:
 
     Every row and every body is read, as at a start of the proxy: exit code 5, with topic and
     offsets, if anything is not as it was written. A store that is damaged, or was closed, is not
-    changed, and may be on a read-only disk. One of an older version is upgraded first, as by its
-    proxy, and a copy of it stays. The proxy must not run; `reliable-pubsub status` asks one that
-    does.
+    changed, and may be on a read-only disk. The proxy must not run; `reliable-pubsub status` asks
+    one that does.
 
     \b
       reliable-pubsub check proxy-data

@@ -90,8 +90,8 @@ class ReadStore(Struct, frozen=True):
 def untouched_store(directory: Path) -> Iterator[ReadStore]:
     """Open the store of a stopped proxy without changing it.
 
-    Only where its proxy was killed and its write-ahead log holds commits, or an older version made
-    it, is it opened as by a proxy: in a copy, if the directory cannot be written.
+    Only where its proxy was killed and its write-ahead log holds commits is it opened as by a
+    proxy: in a copy, if the directory cannot be written.
 
     Raises:
         ConfigurationError: there is none, or it may not be read.

@@ -140,7 +140,6 @@ class OtherPoll:
     """The part of `select.epoll` that is used here, where the system has none (kqueue on macOS)."""
 
     def __init__(self) -> None:
-        """Watch nothing."""
         self._selector = selectors.DefaultSelector()
 
     def register(self, descriptor: int, _events: int) -> None:

@@ -101,19 +101,6 @@ def connect(dsn: str, *, beside: OpenConnection | None = None) -> OpenConnection
     return opened
 
 
-def connect_to_read(dsn: str) -> PostgresConnection:
-    """Open a connection for a reader of the log, which no term of a proxy concerns.
-
-    Raises:
-        ConfigurationError: the text is not a connection string of PostgreSQL.
-        NotServingError: the server is not there, or refuses.
-    """
-    with as_not_serving(f"{dsn_without_password(dsn)} cannot be reached"):
-        opened = connect(dsn)
-        opened.execute(b"SET default_transaction_read_only = on")
-    return PostgresConnection(opened)
-
-
 def break_off(opened: OpenConnection) -> None:
     """End what another thread waits for on this connection, with an error there."""
     with suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(opened.fileno())) as shared:

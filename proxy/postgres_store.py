@@ -15,13 +15,13 @@ from typing import Final
 
 import psycopg
 
-from reliable_pubsub.common.core.errors import DamagedError, StorageFailedError
+from reliable_pubsub.common.core.errors import StorageFailedError
 from reliable_pubsub.common.core.message_base import Durability
 
 from .core.postgres_sql import in_columns, table_statements
 from .core.records import Record
 from .core.rows import row_crc, statements
-from .core.schema import SCHEMA_VERSION
+from .core.schema import SCHEMA_VERSION, require_version
 from .core.server_promise import promise_of
 from .core.serving import TIMING, Term
 from .core.storage import NotServingError, StorageFullError
@@ -236,8 +236,4 @@ def _make_tables(opened: psycopg.Connection[tuple[object, ...]]) -> None:
             opened.execute(b"INSERT INTO meta VALUES (%s, %s, %s)", (*columns, row_crc(*columns)))
             return
     row = opened.execute(b"SELECT schema_version FROM serving").fetchone()
-    version = row[0] if row else None
-    if version != SCHEMA_VERSION:
-        raise DamagedError(
-            f"the database has schema version {version}, this program reads {SCHEMA_VERSION}"
-        )
+    require_version(row[0] if row else None, "the database")

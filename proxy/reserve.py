@@ -26,7 +26,6 @@ class Reserve:
     """The file in one data directory."""
 
     def __init__(self, directory: Path) -> None:
-        """Leave the disk as it is."""
         self.path = directory / RESERVE_NAME
 
     def make(self) -> bool:

@@ -41,7 +41,7 @@ def machine_boot() -> str:
 
 
 def read_shutdown_marker(path: Path) -> ShutdownMarker | None:
-    """Read the marker; None if it is missing, damaged, or of an older version."""
+    """Read the marker; None if it is missing or damaged."""
     try:
         content, _, crc = path.read_bytes().rstrip().rpartition(b" ")
         if int(crc, 16) == zlib.crc32(content):

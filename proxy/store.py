@@ -30,7 +30,7 @@ from reliable_pubsub.common.system import FULL_SYNC_PRAGMAS, sync_directory, syn
 
 from .core.records import Record, Trimmed, appended
 from .core.rows import row_crc, statements
-from .core.schema import SCHEMA_VERSION, TABLES
+from .core.schema import SCHEMA_VERSION, TABLES, require_version
 from .core.storage import StorageFullError
 from .core.write_ahead_log import FRAME_HEADER_BYTES
 from .reserve import RESERVE_NAME, Reserve
@@ -41,7 +41,6 @@ from .shutdown_marker import (
     write_shutdown_marker,
 )
 from .stored_state import FILE_NAME, UNREADABLE, has_own_schema, open_reader
-from .upgrade import upgrade
 from .wal_check import WalDamage, check_wal
 
 MARK_NAME: Final = "initialised"  # exists once a store was created; records how the last proxy ran
@@ -204,8 +203,7 @@ class Store:
         if version == 0 and not self._has_tables():
             self._initialise()
         else:
-            upgrade(self.connection, self.path, version)
-        if version == SCHEMA_VERSION:
+            require_version(version, str(self.path))
             check_schema(self.connection, self.path)
         _reserve_wal(Path(f"{self.path}-wal"))
         self._has_no_room = not self._reserve.make()

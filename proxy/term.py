@@ -78,7 +78,6 @@ class Standby:
     """Polls the row until this process may serve."""
 
     def __init__(self, opened: OpenConnection) -> None:
-        """Nothing has been seen."""
         self._opened = opened
         self._silence = SilenceWatch(TIMING)
         self.row = ServingRow(0, 0, "")  # as it was seen last
@@ -109,7 +108,6 @@ class TermKeeper:
     """Keeps a term by a thread of its own, on a connection of its own."""
 
     def __init__(self, opened: OpenConnection, term: Term, promised: ServerPromise) -> None:
-        """Begin to beat."""
         self.term = term.number
         self._term = term
         self._opened = opened

@@ -54,7 +54,6 @@ class Reached:
     """Tracks whether a connecting socket has reached a ZeroMQ peer."""
 
     def __init__(self, context: Context, socket: Socket) -> None:
-        """Watch a socket that is not connected yet."""
         address = f"inproc://reached-{secrets.token_hex(8)}"
         shown = zmq.EVENT_CONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
         socket.monitor(address, shown)

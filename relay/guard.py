@@ -75,7 +75,6 @@ class Speech:
     """What peers may say on a push endpoint, and when more of them may come in."""
 
     def __init__(self) -> None:
-        """Nothing was said."""
         self._admission = Admission(time.monotonic())
         self._said: dict[Connection, Said] = {}
 

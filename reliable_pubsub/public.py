@@ -46,7 +46,6 @@ from .common.core.message_base import Start
 from .common.core.names import ExactTopic
 from .common.core.pattern import Pattern, glob, prefix, regex
 from .common.core.payload import Codec, typed
-from .common.core.profiles import Billing, Command, Profile, Telemetry
 from .common.core.retry import RetryPolicy
 from .common.core.start import (
     Earliest,
@@ -75,9 +74,7 @@ __all__ = [
     "Admin",
     "AdminOutcome",
     "Batch",
-    "Billing",
     "Codec",
-    "Command",
     "ConfigurationError",
     "ConflictError",
     "DamagedError",
@@ -110,7 +107,6 @@ __all__ = [
     "Pattern",
     "PayloadError",
     "Position",
-    "Profile",
     "ProxyUnreachableError",
     "PubSubError",
     "Publisher",
@@ -126,7 +122,6 @@ __all__ = [
     "StoppedError",
     "StorageFailedError",
     "Subscriber",
-    "Telemetry",
     "TimedOutError",
     "TooLargeError",
     "Transaction",

@@ -14,15 +14,13 @@ from rich.console import Console
 
 from reliable_pubsub.lab.text_table import wide_console
 
-from .bench_levels import level_rows, sharing_rows
+from .bench_levels import level_rows
 from .bench_operating import operating_rows
 from .bench_peers import peers
 from .bench_profile import profile
 from .bench_push import push_rows
-from .bench_reading import group_rows, pattern_rows
 from .bench_scale import scale_rows
 from .bench_security import security_rows
-from .bench_starts import start_rows
 from .measuring import Row, show
 
 
@@ -50,17 +48,11 @@ class Part(Struct, frozen=True):
 MILLION: Final = 1_000_000  # messages
 PARTS: Final = {
     "scale": Part(lambda rounds: scale_rows(rounds, MILLION, MILLION, 1.0)),
-    "threads": Part(
-        sharing_rows,
-        "Eight threads, and 100 tasks of asyncio, with one publisher against one thread.",
-    ),
     "push": Part(lambda _: push_rows(), "Bytes of a fan-out, and interest under zapping."),
     "levels": Part(
         lambda rounds: level_rows(rounds, MILLION),
         "QoS 0, 1 and 2 against each other, and replay against live.",
     ),
-    "groups": Part(group_rows, "A group against a plain subscription."),
-    "patterns": Part(pattern_rows, "A pattern over 1,000 topics against one topic."),
     "security": Part(
         security_rows,
         "A handshake, and puts of 100 bytes and 100 KB, with keys and rights against without.",
@@ -72,7 +64,6 @@ PARTS: Final = {
         operating_rows,
         "Puts beside scrapes with 10,000 subscriptions, and a stop with 10,000 connections.",
     ),
-    "starts": Part(start_rows, "CPU of the imports of commands and programs."),
     "pipeline": Part(pipeline),
 }
 
@@ -91,8 +82,7 @@ def main() -> None:
     scripts/bench peers                       beside Redis, NATS, Mosquitto and RabbitMQ; 4 minutes
     scripts/bench peers --only ours,redis --markdown
     scripts/bench scale                       costs with many topics, subscriptions, messages
-    scripts/bench threads | push | levels | groups | patterns | security | store | operating
-    scripts/bench starts | pipeline | all
+    scripts/bench push | levels | security | store | operating | pipeline | all
     """
 
 

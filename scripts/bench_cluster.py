@@ -133,7 +133,6 @@ class Jobs:
     """Commands, how long each took, and the memory of each."""
 
     def __init__(self, work: Path, running: Proxy, master: str) -> None:
-        """Nothing runs yet."""
         self._log = work / "jobs.log"
         self._running = running
         self._master = master

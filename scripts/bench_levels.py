@@ -1,15 +1,11 @@
-"""QoS 0, 1 and 2 against each other, replay against live, and who shares a publisher."""
+"""QoS 0, 1 and 2 against each other, and replay against live."""
 
 from __future__ import annotations
 
-import asyncio
 import statistics
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
-from reliable_pubsub import Earliest, Publisher, Subscriber, aio
+from reliable_pubsub import Earliest, Subscriber
 from reliable_pubsub.common.core.message_base import QoS
 
 from .measuring import PAYLOAD, Putting, Row, Worker, compared, fill, proxy
@@ -96,62 +92,3 @@ def replay(rounds: int, messages: int) -> list[Row]:
                 rates.append(messages / (time.perf_counter() - begin_s))
     what = f"replay of {messages:,} messages in batches of {BATCH}"
     return [compared(what, "messages/s", rates, live, "live end to end, QoS 2", 0.8)]
-
-
-def put_from_threads(endpoint: str, threads: int) -> float:
-    """Puts a second of a publisher that several threads use, one message each."""
-    each = 2000 // threads
-    with Publisher("bench-threads", endpoint=endpoint) as publisher:
-        publisher.put("bench", PAYLOAD)
-
-        def puts_of_thread(_: int) -> None:
-            for _ in range(each):
-                publisher.put("bench", PAYLOAD)
-
-        with ThreadPoolExecutor(threads) as pool:
-            begin_s = time.perf_counter()
-            list(pool.map(puts_of_thread, range(threads)))
-            return each * threads / (time.perf_counter() - begin_s)
-
-
-def put_from_tasks(endpoint: str, tasks: int) -> float:
-    """Puts a second of an asyncio publisher that several tasks use, one message each."""
-    each = 10_000 // tasks
-
-    async def program() -> float:
-        async with aio.Publisher("bench-tasks", endpoint=endpoint) as publisher:
-            await publisher.put("bench", PAYLOAD)
-
-            async def puts_of_task() -> None:
-                for _ in range(each):
-                    await publisher.put("bench", PAYLOAD)
-
-            begin_s = time.perf_counter()
-            await asyncio.gather(*(puts_of_task() for _ in range(tasks)))
-            return each * tasks / (time.perf_counter() - begin_s)
-
-    return asyncio.run(program())
-
-
-def beside_one_thread(
-    rounds: int, put: Callable[[str], float], work: str, against: str, at_least: float
-) -> Row:
-    """Puts a second of many that share a publisher against those of one thread."""
-    alone, together = [], []
-    for _ in range(rounds):
-        with proxy() as running:
-            alone.append(put_from_threads(running.publishers, 1))
-            together.append(put(running.publishers))
-    name = f"1 {work}, one message per put"
-    return compared(name, "puts/s", together, alone, against, at_least)
-
-
-def sharing_rows(rounds: int) -> list[Row]:
-    """Eight threads, whose waiting puts share requests, and a hundred tasks of asyncio."""
-    threads, tasks = partial(put_from_threads, threads=8), partial(put_from_tasks, tasks=100)
-    of_threads = ("publisher used by 8 threads", "the same by 1 thread", 1.5)
-    of_tasks = ("asyncio publisher used by 100 tasks", "a blocking one in a loop", 4.0)
-    return [
-        beside_one_thread(rounds, threads, *of_threads),
-        beside_one_thread(rounds, tasks, *of_tasks),
-    ]

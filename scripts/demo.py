@@ -67,7 +67,6 @@ class Film:
     """What was seen of the run, five times a second."""
 
     def __init__(self) -> None:
-        """Time is counted from here."""
         self.frames: list[Frame] = []
         self._begin_s = time.monotonic()
 

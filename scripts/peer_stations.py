@@ -197,7 +197,6 @@ class Station:
     """One broker (or one way to use it), with a publisher's and a subscriber's process."""
 
     def __init__(self, stack: ExitStack, name: str, address: str) -> None:
-        """Start the processes; the stack ends them."""
         self.counted: Counter[str] = Counter()
         self._echoes = name == "bare"
         self._sending = stack.enter_context(Worker(Sending, name, address))

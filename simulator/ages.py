@@ -18,7 +18,6 @@ class Ages:
     """Of one start of a broker."""
 
     def __init__(self) -> None:
-        """Nothing was stored yet."""
         self._stored_s: dict[tuple[int, int], float] = {}  # by topic and end of the batch
         self._begun_s: dict[int, float] = {}  # by topic: since when its oldest segment may go
 

@@ -20,7 +20,6 @@ class Debts:
     """The answers that one life of the proxy owes: each comes once, and in time (rule R2)."""
 
     def __init__(self) -> None:
-        """Owe nothing."""
         self._due: dict[int, float] = {}  # by when an answer has to come
         self._overdue: dict[int, int] = {}  # for how many ticks of the proxy
         self._count = 0

@@ -102,7 +102,6 @@ class SimulatedState:
     """A process' view of its disk, or of its memory. Implements `state_file.ClientState`."""
 
     def __init__(self, process: Process, machine: Machine, disk: Disk) -> None:
-        """Use a disk."""
         self._disk = disk
         self._process = process
         self._machine = machine
@@ -158,7 +157,6 @@ class Machine:
     def __init__(
         self, name: str, world: World, network: Network, faults: Faults, recording: Recording
     ) -> None:
-        """Begin switched off."""
         self.name = name
         self.done = False  # the work is finished, or cannot continue
         self.stopped_by: RefusedError | None = None  # why it cannot

@@ -151,7 +151,6 @@ class SimulatedTransport:
     endpoint = "sim://proxy"
 
     def __init__(self, process: Process, network: Network, client: str, role: Role) -> None:
-        """Open the first socket."""
         self.client = client
         self.role: Role = role
         self.socket = 1  # number of the socket whose turn it is
@@ -215,7 +214,6 @@ class SimulatedClock:
     """The clock of a simulated process. Implements `retry.Clock`."""
 
     def __init__(self, process: Process) -> None:
-        """Show the world's time."""
         self._process = process
 
     def now_s(self) -> float:

@@ -154,7 +154,6 @@ class Life:
     """Where one life of a process writes to. Implements `recorder.JournalSink`."""
 
     def __init__(self, recording: Recording, process: str, pid: int) -> None:
-        """Begin nothing yet."""
         self.process = process
         self.pid = pid
         self.now_ns = recording.now_ns

@@ -34,7 +34,6 @@ class Silences:
     """Of one start of a broker."""
 
     def __init__(self) -> None:
-        """No client was heard yet."""
         self._since: Moment | None = None  # its first tick
         self._now = Moment(0.0, 0.0, 0.0)
         self._heard: dict[str, Moment] = {}

@@ -29,7 +29,6 @@ class SimulatedCommitter:
     """
 
     def __init__(self, proxy: SimulatedProxy) -> None:
-        """Begin with nothing to do."""
         self._proxy = proxy
         self._queue: list[Work | _Restart] = []
         self._busy = False

@@ -39,7 +39,6 @@ class SimulatedDatabase:
     """The rows of a store, the row that says who serves it, and the connections to both."""
 
     def __init__(self, world: World, store: SimulatedStore) -> None:
-        """Begin with no term."""
         self.store = store
         self.row = ServingRow(0, 0, "")
         self._world = world
@@ -115,7 +114,6 @@ class SimulatedServing:
     """How one proxy stands by, and keeps its term: `lease.py` with time as an argument."""
 
     def __init__(self, proxy: SimulatedProxy, database: SimulatedDatabase) -> None:
-        """Begin without a term."""
         self.proxy = proxy
         self.database = database
         self.term: Term | None = None

@@ -24,7 +24,6 @@ class OfferNetwork:
     """Connections from publishers to the ingress; what a connection loses is lost."""
 
     def __init__(self, world: World, faults: Faults) -> None:
-        """There is no connection."""
         self._world = world
         self._faults = faults
         self._door: OfferDoor | None = None  # of the proxy that runs
@@ -83,7 +82,6 @@ class SimulatedOfferLink:
     """A link of one process. Implements `publisher.core.qos0_puts.OfferLink`."""
 
     def __init__(self, network: OfferNetwork, process: Process) -> None:
-        """Hear nothing yet."""
         self._network = network
         self._process = process
         self._heard = (0, frozenset[bytes]())

@@ -184,7 +184,6 @@ class SimulatedProxy:
     def __init__(
         self, world: World, faults: Faults, store: SimulatedStore, name: str = "proxy"
     ) -> None:
-        """Begin stopped."""
         self.name = name
         self.world = world
         self.store = store

@@ -75,7 +75,6 @@ class PushNetwork:
     """The way of pushes: what comes down is lost, doubled, overtaken, late, or of another log."""
 
     def __init__(self, world: World, faults: Faults, network: Network) -> None:
-        """There is no connection."""
         self.network = network
         self._tops: list[SimulatedFanOut] = []  # of the proxies that run
         self._world = world

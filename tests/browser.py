@@ -36,7 +36,6 @@ class Screenshot:
     """What a reader with a dark or a light screen sees of a page."""
 
     def __init__(self, page: Path, directory: Path, scheme: str, size: tuple[int, int]) -> None:
-        """Take it."""
         path = directory / "shot.png"
         browse(
             page,

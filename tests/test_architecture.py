@@ -70,6 +70,22 @@ TWINS: dict[str, str] = {
     "Ticket": "of a stream that blocks, and of one of asyncio",
     "Transaction": "`with publisher.transaction()`, and `async with`",
 }
+# Lines of Python by folder. Lower one freely; raise one only with the reason beside it.
+LINES_MAX: dict[str, int] = {
+    "common": 13_900,
+    "console": 2_300,
+    "fuzzer": 2_000,
+    "lab": 13_100,
+    "pipeline": 7_800,
+    "proxy": 15_900,
+    "publisher": 4_700,
+    "relay": 7_300,
+    "reliable_pubsub": 300,
+    "scripts": 6_300,
+    "simulator": 8_600,
+    "subscriber": 8_300,
+    "tests": 67_600,
+}
 WAITING = frozenset({"zmq", "time", "socket", "threading", "subprocess", "multiprocessing"})
 
 ROOM_FILES = [f for room in ROOMS for f in sorted((ROOT / room).rglob("*.py"))]
@@ -368,6 +384,35 @@ def test_a_name_that_a_class_shares_is_told_with_the_files() -> None:
         "Granted": ["proxy/x.py", "common/x.py"],
         "Place": ["proxy/y.py", "common/y.py"],
     }
+
+
+def lines_by_folder() -> dict[str, int]:
+    lines: dict[str, int] = defaultdict(int)
+    for path in ALL_FILES:
+        lines[name_of(path).split("/")[0]] += len(path.read_text(encoding="utf-8").splitlines())
+    return lines
+
+
+def over_budget(lines: dict[str, int], most: dict[str, int]) -> list[str]:
+    return [
+        f"{folder} has {count:,} lines, its budget is {most[folder]:,}: delete, or raise it in "
+        "LINES_MAX with the reason"
+        for folder, count in sorted(lines.items())
+        if count > most[folder]
+    ]
+
+
+def test_each_folder_has_a_budget_of_lines_and_keeps_it() -> None:
+    lines = lines_by_folder()
+
+    assert lines.keys() == LINES_MAX.keys()
+    assert over_budget(lines, LINES_MAX) == []
+
+
+def test_a_folder_over_its_budget_is_reported_with_its_lines() -> None:
+    (problem,) = over_budget({"proxy": 101, "relay": 100}, {"proxy": 100, "relay": 100})
+
+    assert problem.startswith("proxy has 101 lines, its budget is 100")
 
 
 def test_every_room_has_its_rule() -> None:

@@ -43,7 +43,6 @@ class MemoryState:
     """State that ends with the process. Implements `ClientState`."""
 
     def __init__(self) -> None:
-        """Begin empty."""
         self._values: dict[str, bytes | None] = {}  # None: it is removed
         self._marks = [0] * MARKS_MAX
 

@@ -9,7 +9,6 @@ Nothing here opens a file or looks at the process's environment: both are argume
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
@@ -25,7 +24,6 @@ from .settings import (
     BY_NAME,
     DIRECTORY_VARIABLE,
     ENVIRONMENT_PREFIX,
-    REMOVED,
     SETTINGS,
     Setting,
     Settings,
@@ -54,7 +52,7 @@ def resolve(
     Args:
         command_line: by setting name, text or already parsed; None means "not given". A `Resolved`
             has the option that gave it as its origin, if that is not called as the setting is.
-        file: from `parse_settings_json` or `settings_from_document`.
+        file: from `settings_from_document`.
         environment: all variables of the process; only those of the table are read.
 
     Raises:
@@ -92,36 +90,32 @@ def typed_settings(resolved: Mapping[str, Resolved]) -> Settings:
     return convert({name: item.value for name, item in resolved.items()}, Settings)
 
 
-def parse_settings_json(text: str, path: str) -> dict[str, Resolved]:
-    """Read a settings file: one JSON object, its keys the names of the table.
-
-    Raises:
-        ConfigurationError: not JSON (with line and column), not a mapping, or what
-            `_from_mapping` refuses.
-    """
-    try:
-        data = _JSON.decode(text)
-    except json.JSONDecodeError as error:
-        raise ConfigurationError(
-            f"{path}, line {error.lineno}, column {error.colno}: is not JSON: {error.msg}"
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{path}: is not JSON as we use it: {error}") from error
-    if not isinstance(data, dict):
-        raise _not_a_mapping(path, data)
-    return _from_mapping(data, path, _key_lines(text, path))
-
-
 def settings_from_document(document: Document) -> dict[str, Resolved]:
-    """Read the settings of a YAML file: a mapping, its keys the names of the table.
+    """Read the settings of a file: a mapping, its keys the names of the table.
 
     Raises:
-        ConfigurationError: not a mapping, unknown keys, values out of range; with lines.
+        ConfigurationError: not a mapping, unknown keys, values of the wrong type or out of range;
+            with lines.
     """
-    lines = {str(at[0]): line for at, line in document.key_lines.items() if len(at) == 1}
     if not isinstance(document.data, dict):
-        raise _not_a_mapping(f"{document.path}, line {document.line_of(())}", document.data)
-    return _from_mapping(document.data, document.path, lines)
+        raise ConfigurationError(
+            f"{document.path}, line {document.line_of(())}: found {in_words(document.data)}, "
+            "expected a mapping of settings such as ack_timeout: 2.0"
+        )
+    problems: list[str] = []
+    taken: dict[str, Resolved] = {}
+    for name, value in document.data.items():
+        origin = f"{document.path}, line {document.key_line_of((name,))}"
+        where = f"{origin}, {key_in_words(name)}"
+        if name in BY_NAME:
+            setting = BY_NAME[name]
+            _take(taken, problems, setting, value, where=where, origin=origin, from_text=False)
+        else:
+            advice = did_you_mean(name, BY_NAME) or f"; known are {', '.join(BY_NAME)}"
+            problems.append(f"{where}: unknown setting{advice}")
+    if problems:
+        raise ConfigurationError(first_of(problems))
+    return taken
 
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
@@ -158,38 +152,6 @@ _OF_SERVICE: Final = re.compile(
 def _is_of_service(name: str, value: str) -> bool:
     """Return whether Kubernetes set this variable, as it does for each service of a namespace."""
     return bool(_OF_SERVICE.search(name)) or (name.endswith("_PORT") and "://" in value)
-
-
-def _not_a_mapping(where: str, data: object) -> ConfigurationError:
-    return ConfigurationError(
-        f"{where}: found {in_words(data)}, expected a mapping of settings such as ack_timeout: 2.0"
-    )
-
-
-def _from_mapping(
-    data: Mapping[str, object], path: str, lines: Mapping[str, int]
-) -> dict[str, Resolved]:
-    """Check the content of a settings file.
-
-    Raises:
-        ConfigurationError: unknown keys, values of the wrong type or out of range.
-    """
-    problems: list[str] = []
-    taken: dict[str, Resolved] = {}
-    for name, value in data.items():
-        origin = f"{path}, line {lines[name]}" if name in lines else path
-        where = f"{origin}, {key_in_words(name)}"
-        if name in BY_NAME:
-            setting = BY_NAME[name]
-            _take(taken, problems, setting, value, where=where, origin=origin, from_text=False)
-        elif name in REMOVED:
-            problems.append(f"{where}: {REMOVED[name]}")
-        else:
-            advice = did_you_mean(name, BY_NAME) or f"; known are {', '.join(BY_NAME)}"
-            problems.append(f"{where}: unknown setting{advice}")
-    if problems:
-        raise ConfigurationError(first_of(problems))
-    return taken
 
 
 def _take(
@@ -231,30 +193,3 @@ def _parse(setting: Setting, value: object, *, from_text: bool) -> Value | None:
 
 
 _SCHEMES: Final = {"endpoint": "", "address": "tcp://"}  # by format: what `host_of` reads besides
-
-
-def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is not a number that a setting may have")
-
-
-_JSON: Final = json.JSONDecoder(parse_constant=_refuse_constant)
-_KEY: Final = re.compile(r'[\s,]*("(?:[^"\\]|\\.)*")\s*:\s*')
-
-
-def _key_lines(text: str, path: str) -> dict[str, int]:
-    """The line of each key of a JSON object, which is known to be one.
-
-    Raises:
-        ConfigurationError: a key is given twice.
-    """
-    lines: dict[str, int] = {}
-    at = text.index("{") + 1
-    while (found := _KEY.match(text, at)) is not None:
-        key, line = json.loads(found[1]), text.count("\n", 0, found.start(1)) + 1
-        if key in lines:
-            raise ConfigurationError(
-                f"{path}, line {line}: key {key!r:.60} is given twice, first on line {lines[key]}"
-            )
-        lines[key] = line
-        _, at = _JSON.raw_decode(text, found.end())
-    return lines

@@ -66,7 +66,6 @@ class EpochOfProcess:
     """An epoch that ends with its process. Implements `EpochMemory`."""
 
     def __init__(self) -> None:
-        """Create a memory without an epoch."""
         self.epoch = 0
 
     def granted(self, epoch: int) -> Mapping[str, bytes | None]:

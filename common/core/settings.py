@@ -346,7 +346,3 @@ SETTINGS: Final = tuple(
     for one in msgspec.structs.fields(Settings)
 )
 BY_NAME: Final[Mapping[str, Setting]] = {setting.name: setting for setting in SETTINGS}
-REMOVED: Final[Mapping[str, str]] = {  # settings of older versions, with the error for a file
-    "rep_sockets": "this setting was removed, because it has no effect: a proxy holds any number "
-    "of requests at once; remove this line",
-}

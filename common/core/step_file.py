@@ -17,7 +17,6 @@ from .errors import ConfigurationError, InvalidNameError, UsageError
 from .fields import Problems, T, read
 from .limits import BODY_BYTES_MAX
 from .message_base import Start
-from .profiles import NO_PROFILE, PROFILES, Profile
 from .start import parse_start
 from .step_keys import (
     AnySubscriberKeys,
@@ -185,7 +184,7 @@ def _put(step: _Step, keys: PutKeys) -> PublisherStep:
         sleep_after_s=keys.sleep_after,
         batch=keys.batch,
         numbered=numbered,
-        qos=or_else(keys.qos, _profile(keys.profile).qos),
+        qos=keys.qos,
         wait=keys.wait,
         acknowledged_by=keys.acknowledged_by,
         timeout_s=keys.timeout,
@@ -281,14 +280,9 @@ def _start(step: _Step, text: str) -> Start | None:
 
 
 def _subscribe(step: _Step, keys: SubscribeKeys, topic: str, is_pattern: bool) -> SubscriberStep:
-    profile = _profile(keys.profile)
     start = None if keys.start is UNSET else _start(step, keys.start)
-    for key, is_given in (
-        ("profile", keys.profile is not UNSET),
-        ("group", keys.group is not UNSET),
-    ):
-        if is_pattern and is_given:
-            step.problem(key, "found beside match, expected a topic for it")
+    if is_pattern and keys.group is not UNSET:
+        step.problem("group", "found beside match, expected a topic for it")
     if keys.where is not UNSET and not is_pattern:
         step.problem("where", "found without match, expected only with it")
     if keys.max_deliveries is not UNSET:
@@ -304,10 +298,10 @@ def _subscribe(step: _Step, keys: SubscribeKeys, topic: str, is_pattern: bool) -
         where=or_else(keys.where, ""),
         sleep_after_s=keys.sleep_after,
         start=start,
-        qos=or_else(keys.qos, profile.qos),
-        session=or_else(keys.session, profile.session),
-        lease_s=or_else(keys.lease, profile.lease_s),
-        push=or_else(keys.push, profile.push),
+        qos=keys.qos,
+        session=keys.session,
+        lease_s=or_else(keys.lease, None),
+        push=keys.push,
         max_deliveries=or_else(keys.max_deliveries, None),
         group=or_else(keys.group, None),
         ordered_by=or_else(keys.ordered_by, None),
@@ -325,17 +319,12 @@ def _check_group(step: _Step, keys: SubscribeKeys) -> None:
     except InvalidNameError as error:
         step.problem("group", f"found {in_words(keys.group)}, expected {error.expected}")
     for key, is_said in (
-        ("qos", keys.qos is not UNSET and keys.qos != 2),
-        ("profile", keys.profile is not UNSET),
-        ("session", keys.session is not UNSET and keys.session != "persistent"),
-        ("push", keys.push is not UNSET and keys.push),
+        ("qos", keys.qos != 2),
+        ("session", keys.session != "persistent"),
+        ("push", keys.push),
     ):
         if is_said:
             step.problem(key, "found beside group, expected nothing: a group has none")
-
-
-def _profile(name: str | UnsetType) -> Profile:
-    return PROFILES[name] if isinstance(name, str) else NO_PROFILE
 
 
 def or_else(value: T | UnsetType, default: T) -> T:

@@ -24,7 +24,6 @@ from .limits import (
     TOPIC_BYTES_MAX,
 )
 from .message_base import DelayS, QoS, SessionKind
-from .profiles import NO_PROFILE
 from .steps import OnEmpty, PublisherStep, Settles, SubscriberStep, Wait
 
 STEPS_EXPECTED: Final = {"expected": "a list of steps"}
@@ -55,18 +54,12 @@ SleepS = Annotated[float, Meta(ge=0, le=SLEEP_S_MAX, extra={"unit": "s"})]
 Timeout = Annotated[float, Meta(gt=0, le=SLEEP_S_MAX, extra={"unit": "s"})]
 Times = Annotated[int, Meta(ge=1, le=STEP_MESSAGES_MAX)]
 BatchSize = Annotated[int, Meta(ge=1, le=BATCH_MESSAGES_MAX)]
-# Without a default: if a step does not set it, its profile does.
 QoSLevel = Annotated[
     QoS,
     Meta(
         description="0 at most once, 1 at least once, 2 exactly once",
-        extra_json_schema={"default": NO_PROFILE.qos},
         extra={"expected": "0 (at most once), 1 (at least once) or 2 (exactly once)"},
     ),
-]
-ProfileName = Annotated[
-    Literal["telemetry", "command", "billing"],
-    Meta(description="preset for the other keys; what the step says itself wins"),
 ]
 
 
@@ -104,8 +97,7 @@ class PutKeys(Struct, kw_only=True, forbid_unknown_fields=True):
             description="append _1, _2, ... to the message; default true, with a file always false"
         ),
     ] = UNSET
-    qos: QoSLevel | UnsetType = UNSET
-    profile: ProfileName | UnsetType = UNSET
+    qos: QoSLevel = 2
     wait: Annotated[
         Wait,
         Meta(description="delivered: each put waits until subscribers have acknowledged it"),
@@ -147,15 +139,10 @@ class SubscribeKeys(
             "default: now"
         ),
     ] = field(name="from", default=UNSET)
-    qos: QoSLevel | UnsetType = UNSET
-    profile: ProfileName | UnsetType = UNSET
+    qos: QoSLevel = 2
     session: Annotated[
-        SessionKind | UnsetType,
-        Meta(
-            description="clean ends with this process, or when its lease does",
-            extra_json_schema={"default": NO_PROFILE.session},
-        ),
-    ] = UNSET
+        SessionKind, Meta(description="clean ends with this process, or when its lease does")
+    ] = "persistent"
     lease: (
         Annotated[
             float,
@@ -170,13 +157,7 @@ class SubscribeKeys(
         ]
         | UnsetType
     ) = UNSET
-    push: Annotated[
-        bool | UnsetType,
-        Meta(
-            description="be pushed to, instead of polling",
-            extra_json_schema={"default": NO_PROFILE.push},
-        ),
-    ] = UNSET
+    push: Annotated[bool, Meta(description="be pushed to, instead of polling")] = False
     max_deliveries: (
         Annotated[
             int,
@@ -193,7 +174,7 @@ class SubscribeKeys(
         str | UnsetType,
         Meta(
             description="be a member of this group, whose members share the messages; without "
-            "qos, profile, session and push"
+            "qos, session and push"
         ),
     ] = UNSET
     ordered_by: Annotated[

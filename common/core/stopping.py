@@ -23,7 +23,6 @@ class StopSignal:
     """
 
     def __init__(self) -> None:
-        """Create an unset signal."""
         self.count = self.heeded = 0
 
     def set(self) -> None:

@@ -19,7 +19,6 @@ class Undo:
     """The changes of the newest call: each owner, with its earlier state."""
 
     def __init__(self) -> None:
-        """Create an empty log."""
         self.before: dict[Any, Any] = {}
         self._mark: Mark | None = None
 

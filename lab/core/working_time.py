@@ -9,7 +9,6 @@ class WorkingTime:
     """Seconds, without those in which a process of the run waited for a core."""
 
     def __init__(self, now_s: float) -> None:
-        """Start counting."""
         self.seconds = 0.0
         self._seen_s = now_s
         self._waited_s: Mapping[tuple[str, int], float] = {}

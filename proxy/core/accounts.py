@@ -26,7 +26,6 @@ class Accounts:
     """The accounts of all keys, and the bytes under each id, charged to a key or not."""
 
     def __init__(self) -> None:
-        """Nothing is stored, and nothing is charged."""
         self.of: dict[str, Account] = {}  # by name of the key
         self.stored_bytes = 0  # under all ids
         self.ended: dict[tuple[Charge, str], None] = {}  # no longer charged, with a record still

@@ -10,7 +10,6 @@ class Counts:
     """Requests, answers and bodies since the start of the proxy; the engine counts."""
 
     def __init__(self) -> None:
-        """Nothing has come."""
         self.requests: defaultdict[type[Any], int] = defaultdict(int)  # well-formed, by verb
         self.refusals: defaultdict[type[Any], int] = defaultdict(int)  # by the type of the answer
         self.received_bytes = 0  # bodies of requests

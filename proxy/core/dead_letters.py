@@ -107,7 +107,6 @@ class GroupLetters:
     """The dead letters of one decision."""
 
     def __init__(self, state: State, request: Take | Settle, log: TopicLog) -> None:
-        """There are none yet."""
         self._state = state
         self._request = request
         self._log = log

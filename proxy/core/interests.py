@@ -18,7 +18,7 @@ from reliable_pubsub.common.core.interest_messages import (
     SubscriptionsReport,
 )
 from reliable_pubsub.common.core.limits import (
-    COVER_STEPS_MAX,
+    COMPARE_STEPS_MAX,
     SUBSCRIPTIONS_ROWS_MAX,
     SUBSCRIPTIONS_STEPS_MAX,
 )
@@ -75,7 +75,7 @@ class _Page:
         self._state, self._asked, self._shown = state, asked, shown
         self._steps_left = SUBSCRIPTIONS_STEPS_MAX
         self._states = max(_KINDS.cost(asked)[1], 1)
-        self._effort = Effort(COVER_STEPS_MAX)  # of comparing patterns
+        self._effort = Effort(COMPARE_STEPS_MAX)  # of comparing patterns
 
     def fill(self, after: SubscriptionPlace | UnsetType) -> SubscriptionPlace | UnsetType:
         """Add the rows after a place while there is room; return where the next page begins."""
@@ -90,7 +90,7 @@ class _Page:
                         last.match, last.group if last.match == match else None
                     )
                 self.rows.append(row)
-            if self._steps_left <= 0 or self._effort.left < COVER_STEPS_MAX // 2:
+            if self._steps_left <= 0 or self._effort.left < COMPARE_STEPS_MAX // 2:
                 return SubscriptionPlace(match)
         return UNSET
 

@@ -26,7 +26,6 @@ class LocalTime:
     """The local time of one process; each method passes it on to the state."""
 
     def __init__(self) -> None:
-        """Begin at the first reading."""
         self.steps = 0  # how often the wall clock was set while the process ran
         self.step_s = 0.0  # the last step; below 0: it was set back
         self.ahead_s = 0.0  # by which the newest timestamp is ahead of the wall clock

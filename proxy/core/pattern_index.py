@@ -38,7 +38,6 @@ class PatternIndex:
     """Every subscription by pattern."""
 
     def __init__(self) -> None:
-        """There are none."""
         self.of: dict[str, dict[Pattern, RegisteredPattern]] = {}  # by subscriber
         self._subscribers: dict[Pattern, dict[str, None]] = {}
         self._patterns: dict[int, tuple[Pattern, ...]] = {}  # that match a topic, by its id

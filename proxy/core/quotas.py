@@ -111,7 +111,6 @@ class Quotas:
     """Compares what keys have with what they may have."""
 
     def __init__(self) -> None:
-        """No key has anything."""
         self._running: dict[str, _Running] = {}  # by name: keys of one name share their quotas
         self.client: KnownKey | None = None  # whose request is decided
         self._role: Role = "publisher"

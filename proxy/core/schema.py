@@ -7,87 +7,13 @@ index `batch_once` repeats rule R4 on disk: the store itself refuses a second co
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from typing import Final
+
+from reliable_pubsub.common.core.errors import DamagedError
 
 SCHEMA_VERSION: Final = 4
 
-ADMINISTRATION: Final = """
-CREATE TABLE deleted_topic (        -- its row, and those of its publishers, stay
-    topic_id INTEGER PRIMARY KEY,
-    row_crc INTEGER NOT NULL
-);
-CREATE TABLE admin_action (
-    number INTEGER PRIMARY KEY,     -- 1, 2, 3, ...; the newest are kept
-    nonce BLOB NOT NULL,
-    at_ns INTEGER NOT NULL,
-    who TEXT NOT NULL,              -- name of the key; empty: none
-    client TEXT NOT NULL,
-    action BLOB NOT NULL,           -- msgpack, as in ADMIN
-    effect BLOB NOT NULL,           -- msgpack, as in ADMIN_ACK
-    row_crc INTEGER NOT NULL
-);
-CREATE TABLE moved_subscription (   -- by an operator, and its subscriber has not yet taken it
-    topic_id INTEGER NOT NULL,
-    subscriber TEXT NOT NULL,
-    moved TEXT NOT NULL,            -- set or skip
-    row_crc INTEGER NOT NULL,
-    PRIMARY KEY (topic_id, subscriber)
-) WITHOUT ROWID;
-CREATE TABLE skipped_range (        -- messages that a start or a seek passed over unacknowledged
-    topic_id INTEGER NOT NULL,
-    subscriber TEXT NOT NULL,
-    first_offset INTEGER NOT NULL,
-    end_offset INTEGER NOT NULL,
-    row_crc INTEGER NOT NULL,
-    PRIMARY KEY (topic_id, subscriber)
-) WITHOUT ROWID;
-"""
-
-_GROUPS: Final = """
-CREATE TABLE consumer_group (
-    topic_id INTEGER NOT NULL,
-    name TEXT NOT NULL,
-    terms BLOB NOT NULL,            -- msgpack, as the three below
-    runs BLOB NOT NULL,             -- what is held, free and ended, from the cursor on
-    members BLOB NOT NULL,
-    lost BLOB NOT NULL,             -- what no member is known to have heard of
-    row_crc INTEGER NOT NULL,
-    PRIMARY KEY (topic_id, name)
-) WITHOUT ROWID;
-"""
-
-_PATTERNS: Final = """
-CREATE TABLE pattern_subscription (
-    subscriber TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    text TEXT NOT NULL,
-    qos INTEGER NOT NULL,           -- as the next two, of the subscriptions that it makes
-    session TEXT NOT NULL,          -- persistent or clean
-    lease_ms INTEGER NOT NULL,
-    reader TEXT NOT NULL,           -- keys that may read what it matches; empty: none
-    row_crc INTEGER NOT NULL,
-    PRIMARY KEY (subscriber, kind, text)
-) WITHOUT ROWID;
-"""
-
-_CHARGES: Final = """
-CREATE TABLE charge (               -- what counts for which key
-    kind TEXT NOT NULL,             -- publisher or subscriber (an id), or topic
-    name TEXT NOT NULL,
-    key_name TEXT NOT NULL,
-    row_crc INTEGER NOT NULL,
-    PRIMARY KEY (kind, name)
-) WITHOUT ROWID;
-"""
-
-# What makes a store of the next version out of one of this version, statements in their order.
-UPGRADES: Final[Mapping[int, Sequence[str]]] = {
-    3: (ADMINISTRATION, _GROUPS, _PATTERNS, _CHARGES),
-}
-
-TABLES: Final = (
-    """
+TABLES: Final = """
 CREATE TABLE meta (
     name TEXT PRIMARY KEY,
     value TEXT NOT NULL,
@@ -158,12 +84,64 @@ CREATE TABLE last_transaction (
     receipts BLOB NOT NULL,         -- msgpack: what it appended to each topic
     row_crc INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE consumer_group (
+    topic_id INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    terms BLOB NOT NULL,            -- msgpack, as the three below
+    runs BLOB NOT NULL,             -- what is held, free and ended, from the cursor on
+    members BLOB NOT NULL,
+    lost BLOB NOT NULL,             -- what no member is known to have heard of
+    row_crc INTEGER NOT NULL,
+    PRIMARY KEY (topic_id, name)
+) WITHOUT ROWID;
+CREATE TABLE pattern_subscription (
+    subscriber TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    text TEXT NOT NULL,
+    qos INTEGER NOT NULL,           -- as the next two, of the subscriptions that it makes
+    session TEXT NOT NULL,          -- persistent or clean
+    lease_ms INTEGER NOT NULL,
+    reader TEXT NOT NULL,           -- keys that may read what it matches; empty: none
+    row_crc INTEGER NOT NULL,
+    PRIMARY KEY (subscriber, kind, text)
+) WITHOUT ROWID;
+CREATE TABLE deleted_topic (        -- its row, and those of its publishers, stay
+    topic_id INTEGER PRIMARY KEY,
+    row_crc INTEGER NOT NULL
+);
+CREATE TABLE admin_action (
+    number INTEGER PRIMARY KEY,     -- 1, 2, 3, ...; the newest are kept
+    nonce BLOB NOT NULL,
+    at_ns INTEGER NOT NULL,
+    who TEXT NOT NULL,              -- name of the key; empty: none
+    client TEXT NOT NULL,
+    action BLOB NOT NULL,           -- msgpack, as in ADMIN
+    effect BLOB NOT NULL,           -- msgpack, as in ADMIN_ACK
+    row_crc INTEGER NOT NULL
+);
+CREATE TABLE moved_subscription (   -- by an operator, and its subscriber has not yet taken it
+    topic_id INTEGER NOT NULL,
+    subscriber TEXT NOT NULL,
+    moved TEXT NOT NULL,            -- set or skip
+    row_crc INTEGER NOT NULL,
+    PRIMARY KEY (topic_id, subscriber)
+) WITHOUT ROWID;
+CREATE TABLE skipped_range (        -- messages that a start or a seek passed over unacknowledged
+    topic_id INTEGER NOT NULL,
+    subscriber TEXT NOT NULL,
+    first_offset INTEGER NOT NULL,
+    end_offset INTEGER NOT NULL,
+    row_crc INTEGER NOT NULL,
+    PRIMARY KEY (topic_id, subscriber)
+) WITHOUT ROWID;
+CREATE TABLE charge (               -- what counts for which key
+    kind TEXT NOT NULL,             -- publisher or subscriber (an id), or topic
+    name TEXT NOT NULL,
+    key_name TEXT NOT NULL,
+    row_crc INTEGER NOT NULL,
+    PRIMARY KEY (kind, name)
+) WITHOUT ROWID;
 """
-    + _GROUPS
-    + _PATTERNS
-    + ADMINISTRATION
-    + _CHARGES
-)
 
 # What SQLite keeps of TABLES, without what ANALYZE adds: numbers that only help to plan a query.
 # As bytes: damaged text may not be text.
@@ -184,3 +162,16 @@ SELECT topic_id, topic, start_offset, (SELECT max(known) FROM (
 def meaning(sql: bytes | None) -> bytes:
     """A statement of TABLES without its comments and its layout, which may change."""
     return b" ".join(re.sub(rb"--[^\n]*", b"", sql or b"").split())
+
+
+def require_version(version: object, store: str) -> None:
+    """Accept a store of the format of this program.
+
+    Raises:
+        DamagedError: it has another one.
+    """
+    if version != SCHEMA_VERSION:
+        raise DamagedError(
+            f"{store} has schema version {version}, this program reads {SCHEMA_VERSION}; nothing "
+            "was changed. Use the version that wrote it, or begin with an empty store"
+        )

@@ -40,7 +40,6 @@ class SilenceWatch:
     """What a standby has seen of the row."""
 
     def __init__(self, timing: ServingTiming = TIMING) -> None:
-        """Nothing has been seen."""
         self._timing = timing
         self._seen: ServingRow | None = None
         self._since_s = 0.0

@@ -394,13 +394,11 @@ class Outbox:
 
 
 def _pending(stored: Mapping[str, bytes]) -> Pending | None:
-    """Read the put in doubt; the note before it was once stored as the mapping that it encodes."""
+    """Read the put in doubt."""
     name = _TRANSACTION if _TRANSACTION in stored else _BATCH
     if name not in stored:
         return None
     row = msgspec.msgpack.decode(stored[name])
-    if isinstance(row.get("plan_before"), dict):
-        row["plan_before"] = _encode(row["plan_before"])
     if name == _TRANSACTION:
         return convert(row, Pending)
     batch = convert(row, Numbered)

@@ -59,7 +59,6 @@ class StreamQueue(Generic[B]):
     """The batches of a stream: one grows, full ones wait, one is being sent."""
 
     def __init__(self) -> None:
-        """Create it without a batch."""
         self.open: B | None = None  # still growing
         self._full: deque[B] = deque()
         self.sending: B | None = None

@@ -187,7 +187,6 @@ class Growth:
     """How much more a process holds than its connections account for."""
 
     def __init__(self, resident_bytes: int) -> None:
-        """The connections hold little."""
         self._others_bytes = resident_bytes  # what is not of the connections
         self._calm_at_s = self._settled_at_s = float("-inf")
 

@@ -31,7 +31,6 @@ class Attendance:
     """The connections of keys with a bound, those of one name together."""
 
     def __init__(self) -> None:
-        """There are none."""
         self._present: dict[str, set[Hashable]] = {}
 
     def excess(

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from reliable_pubsub.common.core.errors import InvalidPatternError
 from reliable_pubsub.common.core.limits import (
-    INCLUSION_STEPS_MAX,
+    OVERLAP_STEPS_MAX,
     PATTERN_STATES_MAX,
     PATTERN_STEPS_MAX,
 )
@@ -162,48 +162,9 @@ def members(states: int) -> Iterator[int]:
         states ^= lowest
 
 
-def includes(wide: Automaton, narrow: Automaton, effort: Effort) -> bool:
-    """Whether every text that fits `narrow` fits `wide`; False also if it is too long to tell.
-
-    Walks both at once: a state of `narrow`, and all states of `wide` that the same text reaches.
-    The alphabet is one character of each stretch in which neither automaton tells them apart.
-    """
-    edges = {0}
-    for one in (*wide.characters, *narrow.characters):
-        edges |= {edge for low, high in one.ranges for edge in (low, high + 1)}
-    alphabet = [chr(edge) for edge in sorted(edges) if edge <= LAST_CHARACTER]
-    steps = len(alphabet) * (len(wide.characters) + len(narrow.characters))
-    steps_max = min(INCLUSION_STEPS_MAX, effort.left)
-    if steps > steps_max:
-        effort.left -= len(alphabet)
-        return False
-    entered = [(wide.entered_by(one), narrow.entered_by(one)) for one in alphabet]
-    seen = {(0, 1)}
-    waiting = [(0, 1)]
-    while waiting:
-        state, states = waiting.pop()
-        if narrow.last >> state & 1 and not states & wide.last:
-            effort.left -= steps
-            return False
-        reached = wide.after(states)
-        steps += len(alphabet)
-        for in_wide, in_narrow in entered:
-            for target in members(narrow.follow[state] & in_narrow):
-                pair = (target, reached & in_wide)
-                if pair not in seen:
-                    seen.add(pair)
-                    waiting.append(pair)
-                steps += 1
-        if steps > steps_max:
-            effort.left -= steps
-            return False
-    effort.left -= steps
-    return True
-
-
 def overlap(left: Automaton, right: Automaton, effort: Effort) -> bool | None:
     """Whether some text fits both; None if it is too long to tell."""
-    left_at_end = max(effort.left - INCLUSION_STEPS_MAX, 0)
+    left_at_end = max(effort.left - OVERLAP_STEPS_MAX, 0)
     seen = {(0, 0)}
     waiting = [(0, 0)]
     while waiting:

@@ -60,7 +60,6 @@ class Inflow:
     """The connections that came in, and the addresses that are refused."""
 
     def __init__(self, bounds: ConnectionBounds, now_s: float) -> None:
-        """Nothing has come yet."""
         self._begin(bounds, now_s)
         self._look_at_s = now_s
         self._refused: Closed | None = None  # the last one since the last look

@@ -11,18 +11,15 @@ from functools import lru_cache
 from typing import Final
 
 from reliable_pubsub.common.core.dead_letter import DEAD_SUFFIX, is_dead
-from reliable_pubsub.common.core.limits import COVER_STEPS_MAX
 from reliable_pubsub.common.core.pattern import Pattern as Pattern
 from reliable_pubsub.common.core.settings import RelayStrategy
 
 from . import expression
-from .automaton import Automaton, Effort, includes, overlap
+from .automaton import Automaton, Effort, overlap
 
 TopicTest = Callable[[str], bool]
 Strategy = RelayStrategy
 
-_PROOFS_MAX: Final = 16_384  # that are remembered
-_COMPARED_MAX: Final = 8  # globs and expressions that may cover others; a proof takes time
 KINDS_SHOWN: Final = 16  # of those that are not known, in a report
 
 EVERYTHING: Final = Pattern("prefix", "")
@@ -106,6 +103,8 @@ class Kinds:
 
     def literal_prefix(self, pattern: Pattern) -> str:
         """What every topic begins with that a pattern matches."""
+        if is_simple(pattern):
+            return pattern.text
         known = automaton_of(pattern)
         return known.literal_prefix() if known else ""
 
@@ -113,28 +112,16 @@ class Kinds:
         """Whether this node sends every topic to a peer with this pattern."""
         return pattern == EVERYTHING or not self.knows(pattern)
 
-    def covers(self, wide: Pattern, narrow: Pattern, effort: Effort | None = None) -> bool:
+    def covers(self, wide: Pattern, narrow: Pattern) -> bool:
         """Whether `wide` surely matches every topic that `narrow` matches.
 
-        False also where that cannot be decided in so few steps.
-
-        Args:
-            effort: steps for this and other questions; None: as many as one proof may take.
+        A glob or an expression is only known to cover itself; a prefix covers what begins with it.
         """
-        effort = effort or Effort(COVER_STEPS_MAX)
         if wide == narrow or self.everything(wide):
             return True
-        if self.everything(narrow):
+        if wide.kind != "prefix" or self.everything(narrow):
             return False
-        if wide.kind == "prefix" and narrow.kind in _SIMPLE:
-            return narrow.text.startswith(wide.text)
-        if wide.kind == "exact" and narrow.kind in _SIMPLE:
-            return False
-        if effort.is_over:
-            return False
-        if narrow.kind == "exact":
-            return self.matches(wide, narrow.text, effort) and not effort.is_over
-        return _includes(wide, narrow, effort)
+        return self.literal_prefix(narrow).startswith(wide.text)
 
     def overlap(self, left: Pattern, right: Pattern, effort: Effort) -> bool | None:
         """Whether both mean some topic; None where that cannot be decided in so few steps."""
@@ -162,30 +149,12 @@ def is_of(pattern: Pattern, topic: str) -> bool:
     return _EVERYWHERE.test(pattern)(topic)
 
 
-_proofs: dict[tuple[Pattern, Pattern], bool] = {}  # those that came to an end
-
-
-def _includes(wide: Pattern, narrow: Pattern, effort: Effort) -> bool:
-    known = _proofs.get((wide, narrow))
-    if known is not None:
-        return known
-    wide_automaton, narrow_automaton = automaton_of(wide), automaton_of(narrow)
-    assert wide_automaton is not None
-    assert narrow_automaton is not None
-    found = includes(wide_automaton, narrow_automaton, effort)
-    if not effort.is_over:
-        if len(_proofs) >= _PROOFS_MAX:
-            _proofs.clear()
-        _proofs[wide, narrow] = found
-    return found
-
-
 def aggregate(patterns: Iterable[Pattern], strategy: Strategy, kinds: Kinds) -> frozenset[Pattern]:
     """What a node asks for above, so that everything asked for below can come.
 
     Args:
         strategy: `none` and `dedup` ask for each pattern (they differ in how often they say it),
-            `subsume` for those that no other covers, `all` for everything if anything is wanted.
+            `subsume` for those that no prefix covers, `all` for everything if anything is wanted.
     """
     distinct = frozenset(EVERYTHING if kinds.everything(one) else one for one in patterns)
     if strategy == "all":
@@ -194,27 +163,13 @@ def aggregate(patterns: Iterable[Pattern], strategy: Strategy, kinds: Kinds) -> 
 
 
 def _maximal(patterns: frozenset[Pattern], kinds: Kinds) -> frozenset[Pattern]:
-    """The patterns that no other covers; of equal ones, the first in order."""
-    effort = Effort(COVER_STEPS_MAX)
-    simple: list[Pattern] = []
+    """The patterns that no prefix among them covers."""
+    begins = {one: kinds.literal_prefix(one) for one in patterns}
+    found: list[Pattern] = []
+    prefix: str | None = None
     # In this order everything below a prefix follows it directly.
-    for pattern in sorted(
-        (one for one in patterns if one.kind in _SIMPLE),
-        key=lambda one: (one.text, one.kind != "prefix"),
-    ):
-        if not (simple and kinds.covers(simple[-1], pattern)):
-            simple.append(pattern)
-    prefixes = {one.text: one for one in simple if one.kind == "prefix"}
-    others: list[Pattern] = []
-    for pattern in sorted(one for one in patterns if one.kind not in _SIMPLE):
-        begin = kinds.literal_prefix(pattern)
-        if any(begin[:end] in prefixes for end in range(len(begin) + 1)):
-            continue
-        if any(kinds.covers(one, pattern, effort) for one in others[:_COMPARED_MAX]):
-            continue
-        if len(others) < _COMPARED_MAX:
-            others = [one for one in others if not kinds.covers(pattern, one, effort)]
-        others.append(pattern)
-    wide = others[:_COMPARED_MAX]
-    simple = [one for one in simple if not any(kinds.covers(other, one, effort) for other in wide)]
-    return frozenset([*simple, *others])
+    for one in sorted(patterns, key=lambda one: (begins[one], one.kind != "prefix")):
+        if prefix is None or not begins[one].startswith(prefix):
+            found.append(one)
+            prefix = one.text if one.kind == "prefix" else prefix
+    return frozenset(found)

@@ -14,7 +14,6 @@ from msgspec import UNSET, Struct
 from reliable_pubsub.common.core.answers import Denied
 from reliable_pubsub.common.core.dead_letter import is_dead
 from reliable_pubsub.common.core.errors import ConfigurationError, InvalidPatternError
-from reliable_pubsub.common.core.limits import COVER_STEPS_MAX
 from reliable_pubsub.common.core.message_base import Request
 from reliable_pubsub.common.core.names import is_passing_id
 from reliable_pubsub.common.core.rights import NOTHING, Globs, KnownKey
@@ -70,14 +69,10 @@ class Names:
         """Whether it is one of them."""
         return any(test(name) for test in self._tests)
 
-    def cover(self, wanted: Pattern, effort: Effort) -> bool:
-        """Whether they surely include all that a pattern matches; of another kind than exact and
-        prefix this is not examined, because no bound is on what it costs to decide.
-        """
-        if self.is_all:
-            return True
-        return is_simple(wanted) and any(
-            _KINDS.covers(own, wanted, effort) for own in self.patterns
+    def cover(self, wanted: Pattern) -> bool:
+        """Whether they surely include all that an exact pattern or a prefix matches."""
+        return self.is_all or (
+            is_simple(wanted) and any(_KINDS.covers(own, wanted) for own in self.patterns)
         )
 
     def share(self, wanted: Pattern, effort: Effort) -> bool:
@@ -167,11 +162,10 @@ class _Permit:
 
     def first_lacking(self, needs: Iterable[Need]) -> tuple[Right, str] | None:
         """The first of these that is not held."""
-        effort = Effort(COVER_STEPS_MAX)
         for need in needs:
             names = self.topics[need.right]
             if need.covers is not None:
-                if not names.cover(need.covers, effort):
+                if not names.cover(need.covers):
                     return need.right, need.covers.text
             elif need.topic is None:
                 if not names.patterns:

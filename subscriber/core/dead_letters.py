@@ -36,7 +36,6 @@ class DeadLetters:
     """Sends dead letters for one subscriber."""
 
     def __init__(self, session: SubscriberSession, requests: Requests) -> None:
-        """Create a sender of dead letters; nothing is sent."""
         self._session = session
         self._requests = requests
 

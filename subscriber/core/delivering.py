@@ -40,7 +40,6 @@ class Delivering:
         *,
         now_s: Callable[[], float],
     ) -> None:
-        """Create it; no message is in hand."""
         self._inbox, self._recorder = session.inbox, session.recorder
         self._requests = requests
         self._fetching = fetching

@@ -54,7 +54,6 @@ class Handlers:
     """The handlers by topic, and which topic is looked at first."""
 
     def __init__(self) -> None:
-        """Create it without a handler."""
         self.is_awaited = False  # by a `run` of asyncio
         self._by_topic: dict[Topics, Handler] = {}
         self._turn = 0

@@ -63,7 +63,6 @@ class Membership:
     """A member of one group of one topic."""
 
     def __init__(self, topic: str, asked: JoinTerms) -> None:
-        """Create it; the proxy knows nothing of it yet."""
         self.topic = topic
         self.asked = asked
         self.log: str | None = None  # log id; None: not known yet

@@ -36,7 +36,6 @@ class PatternDelivering:
         *,
         now_s: Callable[[], float],
     ) -> None:
-        """No message is in hand."""
         self._session = session
         self._patterns = patterns
         self._delivering = delivering

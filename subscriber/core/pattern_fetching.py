@@ -46,7 +46,6 @@ class PatternFetching:
         *,
         now_s: Callable[[], float],
     ) -> None:
-        """Nothing is fetched."""
         self._session = session
         self._subscribing = subscribing
         self._patterns = patterns

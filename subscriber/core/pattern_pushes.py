@@ -34,7 +34,6 @@ class PatternPushes:
     """The pushed batches of all topics of one pattern."""
 
     def __init__(self, timer: PullTimer) -> None:
-        """Nothing is queued."""
         self.timer = timer
         self._queues: dict[str, PushQueue] = {}
         self._waiting: dict[str, None] = {}  # topics with something; the longest waiting first

@@ -46,7 +46,6 @@ class PatternSubscription:
     """A pattern, and the subscriptions whose messages are next."""
 
     def __init__(self, asked: AskedPattern) -> None:
-        """Nothing is fetched."""
         self.pushes: PatternPushes | None = None  # None: push is off
         self.ring: RingPlace | None = None  # the next place at QoS 0; None: not known yet
         self.is_ring_missing = False  # something from there on was not pushed

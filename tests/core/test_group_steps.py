@@ -51,7 +51,6 @@ def test_a_step_joins_a_group_and_others_say_how_its_messages_are_settled() -> N
         (["{action: subscribe, topic: t, group: g, qos: 1}"], "qos: found beside group"),
         (["{action: subscribe, topic: t, group: g, push: true}"], "push: found beside group"),
         (["{action: subscribe, topic: t, group: g, session: clean}"], "session: found beside"),
-        (["{action: subscribe, topic: t, group: g, profile: billing}"], "profile: found beside"),
         (["{action: get, topic: t, settle: nack}"], "settle: found without a group"),
         (
             [

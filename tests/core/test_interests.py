@@ -283,7 +283,7 @@ class TestPages:
 
         assert found == [("jobs", name) for name in ["", *groups]] + [("later", "")]
 
-    @pytest.mark.parametrize("limit", ["SUBSCRIPTIONS_STEPS_MAX", "COVER_STEPS_MAX"])
+    @pytest.mark.parametrize("limit", ["SUBSCRIPTIONS_STEPS_MAX", "COMPARE_STEPS_MAX"])
     def test_end_early_where_they_cost_much_and_leave_nothing_out(
         self, limit: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -7,7 +7,6 @@ import pytest
 from reliable_pubsub.common.core.answers import TopicPosition
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.errors import LogChangedError
-from reliable_pubsub.common.core.plan_mark import PlanMark, mark_of
 from reliable_pubsub.publisher.core.outbox import Changes, Encoded, Numbered, Numbering, Outbox
 from reliable_pubsub.publisher.core.receipt import Receipt
 from tests.fakes import LOG, Kept, put_body
@@ -283,52 +282,22 @@ def test_a_topic_that_is_refused_leaves_its_messages_in_the_plan() -> None:
     assert outbox.next_sequence("t") == 1
 
 
-# What versions before this one have written, byte by byte.
+# The bytes of a put in doubt.
 
-OLD_MARK = (
-    b"\x87\xa6digest\xa6digest\xa5steps\x02\xa4step\x01\xa7message%b\xa3run\x01\xa6output\xa0"
-    b"\xacoutput_bytes\x00"
-)
-OLD_BATCH = (
+BATCH = (
     b"\x86\xa5topic\xa1t\xaefirst_sequence\x03\xa5count\x01\xa3crc\x07\xa4body\xc4\x04body"
     b"\xabplan_before"
 )
 NIL = b"\xc0"
 
 
-class TestAnOlderState:
-    def test_has_its_place_in_a_plan_as_the_note(self) -> None:
-        outbox = Outbox({"plan": OLD_MARK % b"\x05"})
+@pytest.mark.parametrize("name", ["pending", "transaction"])
+def test_a_put_in_doubt_is_stored_as_these_bytes(name: str) -> None:
+    transaction = b"\x83\xa6number\x01\xa7batches\x91" + BATCH + NIL
+    stored = {"pending": BATCH + NIL, "transaction": transaction + b"\xabplan_before" + NIL}
+    outbox, _ = an_outbox(last_sequence=2)
+    outbox.meet_transactions(0)
 
-        mark = PlanMark("digest", steps=2, step=1, message=5)
-        assert mark_of(outbox.note) == mark
-        assert mark.note == OLD_MARK % b"\x05"
+    changes = outbox.number([Encoded("t", 1, 7, b"body")], number=int(name == "transaction"))
 
-    def test_has_a_batch_in_doubt_with_the_place_before_it(self) -> None:
-        outbox = Outbox({"plan": OLD_MARK % b"\x05", "pending": OLD_BATCH + OLD_MARK % b"\x04"})
-
-        batch = in_doubt(outbox)
-        changes = outbox.dropped()
-
-        assert (batch.topic, batch.first_sequence, batch.crc) == ("t", 3, 7)
-        assert changes == {"pending": None, "plan": OLD_MARK % b"\x04"}
-
-    def test_has_a_transaction_in_doubt_with_the_place_before_it(self) -> None:
-        transaction = b"\x83\xa6number\x05\xa7batches\x91" + OLD_BATCH + NIL
-        transaction += b"\xabplan_before" + OLD_MARK % b"\x05"
-        outbox = Outbox({"transaction": transaction})
-
-        assert outbox.pending is not None
-        assert (outbox.pending.number, in_doubt(outbox).body) == (5, b"body")
-        assert outbox.dropped() == {"transaction": None, "plan": OLD_MARK % b"\x05"}
-
-    @pytest.mark.parametrize("name", ["pending", "transaction"])
-    def test_without_a_plan_is_what_is_written_today(self, name: str) -> None:
-        transaction = b"\x83\xa6number\x01\xa7batches\x91" + OLD_BATCH + NIL
-        old = {"pending": OLD_BATCH + NIL, "transaction": transaction + b"\xabplan_before" + NIL}
-        outbox, _ = an_outbox(last_sequence=2)
-        outbox.meet_transactions(0)
-
-        changes = outbox.number([Encoded("t", 1, 7, b"body")], number=int(name == "transaction"))
-
-        assert changes == {name: old[name]}
+    assert changes == {name: stored[name]}

@@ -86,7 +86,6 @@ class TestAPublisherFile:
             ("wait: delivered\nacknowledged_by: most", "all, or a whole number from 1 to 2,000"),
             ("wait: delivered\ntimeout: 0", "a number above 0 to 86,400 (s)"),
             ("wait: delivered\nqos: 1", "expected QoS 2"),
-            ("wait: delivered\nprofile: telemetry", "found with QoS 0, expected QoS 2"),
             ("acknowledged_by: 1", "expected only with it"),
             ("timeout: 1", "expected only with it"),
         ],
@@ -166,7 +165,7 @@ steps:
             ("message: m\nmessage_file: f", "found both, expected one of message and message_file"),
             ("mesage: m", "line 3, steps[0].mesage: found an unknown key, expected one of topic, "
              "message, message_file, number_of_times, sleep_between_messages, sleep_after, batch, "
-             "numbered, qos, profile, wait, acknowledged_by, timeout; did you mean 'message'?"),
+             "numbered, qos, wait, acknowledged_by, timeout; did you mean 'message'?"),
             ("message: m\nsleep-after: 1", "steps[0]['sleep-after']: found an unknown key"),
             ("message: m\nNumber_Of_Times: 1", "did you mean 'number_of_times'?"),
         ],
@@ -811,7 +810,6 @@ steps:
         [
             ("topic: t, where: 'has(a)'", "where: found without match"),
             ("match: 't*', group: g", "group: found beside match"),
-            ("match: 't*', profile: telemetry", "profile: found beside match"),
         ],
     )
     def test_have_no_keys_that_are_for_one_topic(self, keys: str, problem: str) -> None:

@@ -91,7 +91,6 @@ class Seen:
     """A page, and what must never happen on it."""
 
     def __init__(self, browser: Browser, link: str) -> None:
-        """Open it by its link."""
         self.context = browser.new_context(viewport=SIZE)
         self.page: Page = self.context.new_page()
         self.faults: list[str] = []

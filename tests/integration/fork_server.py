@@ -40,7 +40,6 @@ class ForkedProcess:
     """The part of `subprocess.Popen` that the tests use, for a child of the helper."""
 
     def __init__(self, helper: Helper, pid: int) -> None:
-        """It runs already."""
         self.pid = pid
         self._helper = helper
         self._returncode: int | None = None

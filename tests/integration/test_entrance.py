@@ -1,6 +1,6 @@
 """More connections than a process may have, or more at once: they wait, the others continue.
 
-What is decided is in tests/relay/test_inflow.py; rates are measured by `scripts/fuzz --secure`.
+What is decided is in tests/relay/test_inflow.py.
 """
 
 from __future__ import annotations

@@ -7,8 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from reliable_pubsub.common.core.profiles import PROFILES
-from reliable_pubsub.lab.explain import Explained
+from reliable_pubsub.lab.levels import Measured
 
 from .harness import Service
 
@@ -16,19 +15,19 @@ MESSAGES = 20
 
 
 @pytest.fixture(scope="module")
-def explained(tmp_path_factory: pytest.TempPathFactory) -> Explained:
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     service = Service(tmp_path_factory.mktemp("explain"))
     try:
         process = service.run("", "explain", "qos", "--json", "--messages", str(MESSAGES))
         process.done()
-        return msgspec.json.decode(process.stdout, type=Explained)
+        return msgspec.json.decode(process.stdout, type=dict[str, Measured])["measured"]
     finally:
         service.close()
 
 
 class TestExplainQoS:
-    def test_measures_what_a_put_costs(self, explained: Explained) -> None:
-        at_most, at_least, exactly = (level.put for level in explained.measured.levels)
+    def test_measures_what_a_put_costs(self, measured: Measured) -> None:
+        at_most, at_least, exactly = (level.put for level in measured.levels)
 
         assert (at_most.round_trips, at_most.proxy_fsyncs) == (0, 0)
         assert at_most.frames == 4 * MESSAGES  # topic, RPS1, header, body
@@ -38,15 +37,15 @@ class TestExplainQoS:
             assert stored.frames == 7 * MESSAGES  # with the empty frame of REQ: 4 up, 3 down
         assert 0 < at_most.bytes < min(at_least.bytes, exactly.bytes)
 
-    def test_measures_what_a_subscriber_writes_durably(self, explained: Explained) -> None:
-        at_most, at_least, exactly = (level.get for level in explained.measured.levels)
+    def test_measures_what_a_subscriber_writes_durably(self, measured: Measured) -> None:
+        at_most, at_least, exactly = (level.get for level in measured.levels)
 
         assert (at_most.client_fsyncs, at_least.client_fsyncs) == (0, 0)
         assert exactly.client_fsyncs > 0
 
-    def test_tries_what_survives_what(self, explained: Explained) -> None:
-        tried = explained.measured.tried
-        kept = {level.qos: level.kept for level in explained.measured.levels}
+    def test_tries_what_survives_what(self, measured: Measured) -> None:
+        tried = measured.tried
+        kept = {level.qos: level.kept for level in measured.levels}
 
         assert [kept[qos].after_proxy_kill for qos in (0, 1, 2)] == [0, tried, tried]
         assert [kept[qos].after_absence for qos in (0, 1, 2)] == [0, tried, tried]
@@ -54,23 +53,8 @@ class TestExplainQoS:
         assert [kept[qos].after_subscriber_death for qos in (0, 1, 2)] == [1, 2, 2]
         assert [kept[qos].marked_after_subscriber_death for qos in (0, 1, 2)] == [0, 1, 1]
 
-    def test_names_the_profiles(self, explained: Explained) -> None:
-        assert [one.name for one in explained.profiles] == list(PROFILES)
-
-
-def test_explain_qos_says_what_a_step_file_chooses(service: Service) -> None:
-    put = service.file("put.yaml", "steps: [{topic: t, message: m, number_of_times: 500}]")
-    get = service.file("get.yaml", "steps: [{action: subscribe, topic: t, profile: telemetry}]")
-    for file, said in ((put, "batch: 100 needs 5 fsyncs in place of 500"), (get, "t")):
-        process = service.run("", "explain", "qos", "--steps", file)
-        process.done()
-        assert said in " ".join(process.stdout.replace("│", " ").split())
-    broken = service.file("broken.yaml", "steps: [{topic: t}]")
-    assert service.run("", "explain", "qos", "--steps", broken).wait() == 2
-
 
 def test_explain_qos_is_a_table_for_people(service: Service, tmp_path: Path) -> None:
     process = service.run("", "explain", "qos", "--messages", "2")
     process.done()
     assert "QoS 2" in process.stdout
-    assert "billing" in process.stdout

@@ -1,6 +1,6 @@
 """Hostile peers at the sockets of a real proxy: the honest lose nothing, and nothing is left over.
 
-The table of kinds is `fuzzer/attacks.py`; rates are measured by `scripts/fuzz`, never here.
+The table of kinds is `fuzzer/attacks.py`; the long form is `scripts/fuzz`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,10 @@ import pytest
 from msgspec.structs import replace
 
 from fuzzer import zmtp
-from fuzzer.attacked import make_known
 from fuzzer.attacks import KINDS, attack, requests_of
 from fuzzer.crowd import Crowd, address_of
-from fuzzer.floods import PUSH, SCENE, Place, flood_of
-from fuzzer.siege import Siege
-from fuzzer.trial import DESCRIPTORS_SPARE, Trial, footprint
+from fuzzer.floods import PUSH, REQUEST, SCENE, Place, flood_of
+from fuzzer.siege import DESCRIPTORS_SPARE, Siege, descriptors_of, make_known
 from reliable_pubsub import Publisher, RetryPolicy, Subscriber
 from reliable_pubsub.common.core.limits import BODY_BYTES_MAX
 from reliable_pubsub.common.core.message_base import Role
@@ -111,7 +109,7 @@ def test_the_proxy_survives(kind: str, shared: tuple[Service, Process, Pair]) ->
         "subscriber": service.subscriber_endpoint,
     }
     honest.passes_a_message()
-    before = footprint(proxy.pid).descriptors
+    before = descriptors_of(proxy.pid)
     crowd = Crowd(stays_s_max=STAYS_S_MAX)
     for _ in range(ATTACKS):
         for role, endpoint in places.items():
@@ -125,21 +123,19 @@ def test_the_proxy_survives(kind: str, shared: tuple[Service, Process, Pair]) ->
     assert proxy.exit_code is None, proxy.stderr
     assert proxy.complaints == ""
     eventually(
-        lambda: footprint(proxy.pid).descriptors <= before + DESCRIPTORS_SPARE,
+        lambda: descriptors_of(proxy.pid) <= before + DESCRIPTORS_SPARE,
         f"end of the connections that {kind}",
     )
 
 
 def test_honest_clients_lose_nothing_beside_a_hostile_flood(tmp_path: Path) -> None:
-    trial = Trial(tmp_path, seed=SEED, attacks_per_s=100)
+    siege = Siege(tmp_path, frozenset({REQUEST}), seed=SEED, attacks_per_s=100)
+    with siege.running():
+        outcome = siege.run(connections=8 * len(KINDS))
 
-    with trial.running():
-        result = trial.run(groups=0, window_s=0, together_attacks=8 * len(KINDS))
-
-    assert result.problems == []
-    assert result.verdicts[SCENE.subscriber].perfect
-    assert result.puts > 0 < result.accomplice_puts
-    assert result.after.descriptors <= result.before.descriptors + DESCRIPTORS_SPARE
+    assert outcome.problems == []
+    assert outcome.puts > 0
+    assert outcome.verdicts[SCENE.subscriber].perfect
 
 
 @pytest.mark.skipif(not IS_LINUX, reason="TCP_INFO and packet filters are Linux's")
@@ -439,7 +435,7 @@ def test_more_peers_than_the_usual_limit_of_descriptors_keep_no_client_out(
     with ExitStack() as silent:
         for _ in range(200):
             silent.enter_context(socket.create_connection(address)).sendall(zmtp.OPENED)
-        eventually(lambda: footprint(proxy.pid).descriptors > 200, "connection above the limit")
+        eventually(lambda: descriptors_of(proxy.pid) > 200, "connection above the limit")
 
         with service.open_publisher("newcomer", retry=ONCE) as publisher:
             assert not publisher.put("t", b"m").duplicate

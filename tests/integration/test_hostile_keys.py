@@ -1,7 +1,7 @@
 """Hostile peers at encrypted endpoints, with and without keys: the honest lose nothing.
 
-What they try is in `fuzzer/curve_attacks.py` and `fuzzer/intruders.py`; rates are measured by
-`scripts/fuzz --secure`, never here.
+What they try is in `fuzzer/curve_attacks.py` and `fuzzer/intruders.py`; the long form is
+`scripts/fuzz --secure`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fuzzer.floods import ENDPOINTS
-from fuzzer.secure import SecureTrial
+from fuzzer.siege import Siege
 from reliable_pubsub.common.system import IS_LINUX
 
 SEED = 21
@@ -21,15 +21,14 @@ CONNECTIONS = 150  # of each sort: with a key, and without one
 @pytest.mark.skipif(not IS_LINUX, reason="the crowd waits with epoll")
 def test_an_honest_pair_with_keys_loses_nothing_beside_hostile_connections(tmp_path: Path) -> None:
     """No key, wrong key, stolen id, right key beyond its rights, slow, half open."""
-    trial = SecureTrial(tmp_path, frozenset(ENDPOINTS), seed=SEED, attacks_per_s=100)
+    siege = Siege(tmp_path, frozenset(ENDPOINTS), seed=SEED, attacks_per_s=100, is_secure=True)
+    with siege.running():
+        outcome = siege.run(connections=CONNECTIONS)
 
-    with trial.running():
-        result = trial.attacked(CONNECTIONS)
-
-    assert result.problems == []
-    assert result.denials > 0
-    assert min(result.keyless, result.intrusions) >= CONNECTIONS
-    assert {name: one.perfect for name, one in result.verdicts.items()} == {
+    assert outcome.problems == []
+    assert outcome.denials > 0
+    assert min(outcome.attacks, outcome.intrusions) >= CONNECTIONS
+    assert {name: one.perfect for name, one in outcome.verdicts.items()} == {
         "honest-sub": True,
         "honest-pushed": True,
     }

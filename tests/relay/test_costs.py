@@ -1,4 +1,4 @@
-"""What patterns of strangers cost, in steps: to read a set, to match a topic, to join sets."""
+"""What patterns of strangers cost, in steps: to read a set, to match a topic."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pytest
 from reliable_pubsub.common.core.answers import Malformed
 from reliable_pubsub.common.core.errors import InvalidPatternError
 from reliable_pubsub.common.core.limits import (
-    COVER_STEPS_MAX,
     INTEREST_STEPS_MAX,
     INTEREST_TURN_STEPS,
     MATCH_STEPS_MAX,
@@ -17,13 +16,11 @@ from reliable_pubsub.common.core.limits import (
     TABLE_PATTERNS_MAX,
     TABLE_STATES_MAX,
 )
-from reliable_pubsub.relay.core import pattern as pattern_module
-from reliable_pubsub.relay.core.automaton import Effort
 from reliable_pubsub.relay.core.expression import regex
 from reliable_pubsub.relay.core.interest_link import Links, interest_digest
 from reliable_pubsub.relay.core.interest_table import InterestTable
 from reliable_pubsub.relay.core.messages import InterestAck, InterestRequest
-from reliable_pubsub.relay.core.pattern import EVERYTHING, Kinds, Pattern, aggregate, automaton_of
+from reliable_pubsub.relay.core.pattern import EVERYTHING, Kinds, Pattern, automaton_of
 
 KINDS = Kinds()
 LONG_TOPIC = "a" * 255
@@ -231,19 +228,3 @@ def test_where_too_many_patterns_are_asked_for_the_next_one_gets_everything() ->
 
     more = [Pattern("exact", f"more.{n}") for n in range(500)]
     assert table.replace(-1, more) == {EVERYTHING}
-
-
-def test_joining_many_patterns_takes_so_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    efforts: list[Effort] = []
-
-    class Counted(Effort):
-        def __init__(self, steps: int) -> None:
-            super().__init__(steps)
-            efforts.append(self)
-
-    monkeypatch.setattr(pattern_module, "Effort", Counted)
-    patterns = [KINDS.check(wide(number)) for number in range(100)]
-    patterns += [Pattern("exact", f"{'a' * 200}{number}") for number in range(1000)]
-
-    assert len(aggregate(patterns, "subsume", KINDS)) <= len(patterns)
-    assert min(one.left for one in efforts) > -COVER_STEPS_MAX // 10

@@ -322,13 +322,6 @@ class TestAStoreThatIsNotWhole:
         with pytest.raises(DamagedError):
             stored_in(tmp_path)
 
-    def test_is_refused_if_it_is_of_another_version(self, tmp_path: Path) -> None:
-        with a_store(tmp_path) as store:
-            store.connection.execute("PRAGMA user_version = 99")
-
-        with pytest.raises(DamagedError, match="schema version 99"):
-            Store(tmp_path, "os")
-
 
 def test_a_reader_cannot_write(tmp_path: Path) -> None:
     with a_store(tmp_path) as store:
