@@ -70,14 +70,17 @@ def put_again(
         _, to = client_settings("publisher", NO_ID, said, allow_plaintext=allow_plaintext)
         retry = retry_policy(settings)
         with closing(StatusClient(where, retry)) as client:
-            logs = {one.topic: one.log for one in client.ask(rows_max=0).topics}
-        if dead not in logs:
+            found = [one for one in client.ask(rows_max=0).topics if one.topic == dead]
+        if not found:
             raise UsageError(f"topic {topic!r} has no dead letters: {dead!r} does not exist")
+        (letters,) = found
+        if offsets and not letters.start <= min(offsets) <= max(offsets) < letters.end:
+            raise UsageError(f"{dead!r} has letters {letters.start} to {letters.end - 1}")
         refused = 0
-        with closing(ConsoleClients(where, to, retry)) as letters:
-            for offset in offsets or _all_of(letters, dead):
+        with closing(ConsoleClients(where, to, retry)) as clients:
+            for offset in offsets or _all_of(clients, dead):
                 try:
-                    is_new = letters.put_again(dead, offset, logs[dead])
+                    is_new = clients.put_again(dead, offset, letters.log)
                     if not quiet:
                         say(f"{dead} {offset}: {'put again' if is_new else 'was put again before'}")
                 except NotPossibleError as error:
@@ -86,8 +89,8 @@ def put_again(
         sys.exit(refused)
 
 
-def _all_of(letters: ConsoleClients, dead: str) -> Iterator[int]:
+def _all_of(clients: ConsoleClients, dead: str) -> Iterator[int]:
     place = "earliest"
-    while (listed := letters.messages(dead, place)).messages:
+    while (listed := clients.messages(dead, place)).messages:
         yield from (one.offset for one in listed.messages)
         place = f"offset {listed.next}"
