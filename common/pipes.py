@@ -37,6 +37,7 @@ from .world import REAL
 
 NO_ID: Final = "shell"  # whose settings count without --id
 READ_BYTES: Final = 65_536
+PAUSE_S: Final = 0.02  # without input, after which what is there is put
 LINE_BYTES_MAX: Final = 2 * PAYLOAD_BYTES_MAX  # base64, key and headers included
 COMPLETION_S: Final = 0.5  # that a shell waits for topics
 
@@ -150,7 +151,7 @@ def lines_of_stdin() -> Iterator[list[bytes]]:
             yield lines
         if len(rest) > LINE_BYTES_MAX:
             raise ConfigurationError(f"{wrong}: a line has more than {LINE_BYTES_MAX:,} bytes")
-        if not select.select([0], [], [], 0)[0]:
+        if not select.select([0], [], [], PAUSE_S)[0]:
             yield []
     if rest:
         yield [rest]

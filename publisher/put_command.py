@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, complain
 from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.common.core.errors import UsageError
-from reliable_pubsub.common.core.message_lines import Row, row_of_line
+from reliable_pubsub.common.core.message_lines import PutRow, row_of_line
 from reliable_pubsub.common.core.plan_mark import mark_of
 from reliable_pubsub.common.pipes import (
     PIPE_EXIT_CODES,
@@ -95,9 +95,9 @@ def _put(
 
 def _row(
     raw: bytes, number: int, *, key: str | None, headers: dict[str, str], as_json: bool
-) -> Row:
+) -> PutRow:
     """Make a message of a row; its own key and headers win over the options."""
-    row = row_of_line(raw, number) if as_json else Row(payload=raw)
+    row = row_of_line(raw, number) if as_json else PutRow(payload=raw)
     own_key = row.key if row.key is not None or key is None else key.encode()
     return replace(row, key=own_key, headers={**headers, **row.headers})
 

@@ -43,8 +43,8 @@ from .client import Subscriber
 from .core.fetching import lower_qos_in_words
 from .output import OutputFile, Shown, begin_output
 
-Take = Callable[[int, float], list[Message]]
-Write = Callable[[Sequence[Message]], object]
+NextMessages = Callable[[int, float], list[Message]]
+WriteMessages = Callable[[Sequence[Message]], object]
 
 MESSAGES_MAX: Final = 1_000  # written and acknowledged together
 LOOK_AGAIN_S: Final = 0.2
@@ -145,7 +145,7 @@ def unsubscribe(topics: tuple[str, ...], **options: Any) -> None:
             subscriber.unsubscribe(topic)
 
 
-def _copy(take: Take, write: Write, wanted: int, until_s: float) -> int:
+def _copy(take: NextMessages, write: WriteMessages, wanted: int, until_s: float) -> int:
     """Write messages until there are enough, or none at a time; return their number."""
     got = 0
     while got < wanted:
@@ -165,7 +165,7 @@ def _copy(take: Take, write: Write, wanted: int, until_s: float) -> int:
 @contextmanager
 def _opened(
     topics: Sequence[str], start: str, *, output: Path | None, as_json: bool, **options: Any
-) -> Iterator[tuple[Take, Write]]:
+) -> Iterator[tuple[NextMessages, WriteMessages]]:
     """Yield where messages come from, and what writes and acknowledges them."""
     line = message_line if as_json else _shown if sys.stdout and sys.stdout.isatty() else _plain
     has_id = options["client"] is not None
@@ -195,7 +195,7 @@ def _opened(
                 yield _subscribed(subscriber, topics, begin), write
 
 
-def _stored(subscriber: Subscriber, topics: Sequence[str], start: Start) -> Take:
+def _stored(subscriber: Subscriber, topics: Sequence[str], start: Start) -> NextMessages:
     """Read topics without a subscription; they take turns."""
     places: dict[str, int | Start] = dict.fromkeys(topics, start)
     if start == Now:
@@ -215,7 +215,7 @@ def _stored(subscriber: Subscriber, topics: Sequence[str], start: Start) -> Take
     return take
 
 
-def _subscribed(subscriber: Subscriber, topics: Sequence[str], start: Start) -> Take:
+def _subscribed(subscriber: Subscriber, topics: Sequence[str], start: Start) -> NextMessages:
     """Get the messages of subscriptions; topics take turns."""
     turns = deque(topics)
     for topic in topics:

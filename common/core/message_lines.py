@@ -63,7 +63,7 @@ def _as_text(name: str, value: bytes) -> dict[str, Any]:
         return {f"{name}_base64": value}
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class PutRow(Struct, frozen=True, kw_only=True):
     """One message to put."""
 
     payload: bytes
@@ -72,7 +72,7 @@ class Row(Struct, frozen=True, kw_only=True):
     event_time_ns: int | None = None
 
 
-def row_of_line(line: bytes, number: int) -> Row:
+def row_of_line(line: bytes, number: int) -> PutRow:
     """Read a line that `message_line` wrote, or a program; only what can be put counts.
 
     Args:
@@ -96,7 +96,7 @@ def row_of_line(line: bytes, number: int) -> Row:
             "before it were put. Without --json, a line is put as it is"
         ) from error
     key = None if found.key is None else found.key.encode()
-    return Row(
+    return PutRow(
         payload=payload,
         key=key if found.key_base64 is UNSET else found.key_base64,
         headers=found.headers,

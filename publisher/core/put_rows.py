@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.core.batch import Batch, column, fit_in_a_batch, message_bytes
 from reliable_pubsub.common.core.errors import PubSubError, UsageError
-from reliable_pubsub.common.core.message_lines import Row
+from reliable_pubsub.common.core.message_lines import PutRow
 from reliable_pubsub.common.core.plan_mark import PlanMark
 
 _KIND: Final = "put:"  # begins the digest of a mark that is of an input, not of a step file
@@ -66,7 +66,7 @@ class PutRows:
         )
 
     def batches(
-        self, chunks: Iterable[Sequence[bytes]], read: Callable[[bytes, int], Row]
+        self, chunks: Iterable[Sequence[bytes]], read: Callable[[bytes, int], PutRow]
     ) -> Iterator[Batch]:
         """Yield the rows that were not put before, as many as fit into one request.
 
@@ -76,7 +76,7 @@ class PutRows:
             chunks: of rows; an empty one while the input pauses.
             read: makes a message of a row and its number.
         """
-        kept: list[Row] = []
+        kept: list[PutRow] = []
         size = 0
         for chunk in chunks:
             for raw in chunk:
@@ -102,7 +102,7 @@ class PutRows:
         yield from _batch(kept)
 
 
-def _batch(rows: Sequence[Row]) -> Iterator[Batch]:
+def _batch(rows: Sequence[PutRow]) -> Iterator[Batch]:
     if rows:
         yield Batch(
             [row.payload for row in rows],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import signal
 import sys
@@ -21,6 +22,7 @@ from reliable_pubsub.lab.link import LinkTo, Way
 from .harness import (
     IMPATIENT_OPTIONS,
     NOWHERE,
+    REPOSITORY,
     Process,
     Service,
     eventually,
@@ -388,3 +390,18 @@ def test_a_step_file_is_read_from_stdin(service: Service) -> None:
     from_file(service, steps, "publisher", "-f", "-", *to).done()
 
     assert stored(service) == ["m_1", "m_2"]
+
+
+def test_the_commands_of_the_page_run_as_they_are_printed(service: Service) -> None:
+    service.start_proxy()
+    (block,) = re.findall(r"(?ms)^```sh\n(.*?)^```", (REPOSITORY / "docs/shell.md").read_text())
+    settings = (
+        f"RELIABLE_PUBSUB_PUBLISHER_ENDPOINT={service.publisher_endpoint}",
+        f"RELIABLE_PUBSUB_SUBSCRIBER_ENDPOINT={service.subscriber_endpoint}",
+    )
+    run = f'reliable-pubsub() {{ {shlex.join(COMMAND)} "$@"; }}; set -eo pipefail; {block}'
+
+    process = service.run_command("page", ["env", *settings, "bash", "-c", run])
+
+    process.done()
+    assert process.stdout.splitlines()[-4:] == ["put 1 on orders", "two books", "copy", "orders"]
