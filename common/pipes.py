@@ -141,6 +141,8 @@ def lines_of_stdin() -> Iterator[list[bytes]]:
     """
     rest = b""
     wrong = "standard input cannot be read"
+    if sys.stdin is None:
+        raise ConfigurationError(f"{wrong}: it is closed")
     while True:
         with system_errors(lambda error: ConfigurationError(f"{wrong}: {error.strerror}")):
             data = os.read(0, READ_BYTES)

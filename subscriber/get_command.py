@@ -167,7 +167,9 @@ def _opened(
     topics: Sequence[str], start: str, *, output: Path | None, as_json: bool, **options: Any
 ) -> Iterator[tuple[NextMessages, WriteMessages]]:
     """Yield where messages come from, and what writes and acknowledges them."""
-    line = message_line if as_json else _shown if sys.stdout and sys.stdout.isatty() else _plain
+    line = message_line if as_json else _plain
+    is_shown = not as_json and sys.stdout is not None and sys.stdout.isatty()
+    printed = _Printed(_shown if is_shown else line)
     has_id = options["client"] is not None
     with ends_as_in_a_pipe():
         begin = parse_start(start)
@@ -176,15 +178,15 @@ def _opened(
         arguments = client_from("subscriber", **options)
         with Subscriber(**arguments, on_lower_qos=_tell_lower_qos) as subscriber:
             if not has_id:
-                yield _stored(subscriber, topics, begin), _Printed(line).append
+                yield _stored(subscriber, topics, begin), printed.append
                 return
             before = mark_of(subscriber.note)
             mark = before if before and before.digest == _PIPED else PlanMark(_PIPED, 1)
             if output is not None:
                 mark = begin_output(mark, output, again=False)
                 subscriber.write_note(mark.note)
-            recorded = mark.output_bytes
-            file = OutputFile(output, recorded, line) if output else _Printed(line, recorded)
+            printed.length = mark.output_bytes
+            file = OutputFile(output, mark.output_bytes, line) if output else printed
 
             def write(messages: Sequence[Message]) -> None:
                 file.append(messages)
@@ -241,8 +243,8 @@ def _subscribed(subscriber: Subscriber, topics: Sequence[str], start: Start) -> 
 class _Printed(Shown):
     """Messages as lines on stdout, at least once: a kill may come before the acknowledgement."""
 
-    def __init__(self, line: Callable[[Message], bytes], recorded_bytes: int = 0) -> None:
-        super().__init__(say, recorded_bytes)
+    def __init__(self, line: Callable[[Message], bytes]) -> None:
+        super().__init__(say, 0)
         self._line = line
 
     def append(self, messages: Sequence[Message]) -> int:
