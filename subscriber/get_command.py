@@ -89,14 +89,15 @@ def get(topic: str, start: str, wanted: int | None, timeout_s: float, **options:
     reliable-pubsub get orders --from 'age 1h' --json
     reliable-pubsub get orders --id report -n 10 --timeout 60    # the next ten
     """
+    got = sys.maxsize  # enough, if the reader of stdout closes it
     with _opened([topic], start, **options) as (take, write):
         got = _copy(take, write, wanted or sys.maxsize, time.monotonic() + timeout_s)
-        if wanted and got < wanted:
-            raise TimedOutError(
-                f"topic {topic!r}: {got:,} of {wanted:,} messages came within {timeout_s:g} s"
-            )
-        if not got and not options["quiet"]:
-            complain(f"no message of {topic!r} is stored from there on")
+    if wanted and got < wanted:
+        raise TimedOutError(
+            f"topic {topic!r}: {got:,} of {wanted:,} messages came within {timeout_s:g} s"
+        )
+    if not got and not options["quiet"]:
+        complain(f"no message of {topic!r} is stored from there on")
 
 
 @click.command(epilog=PIPE_EXIT_CODES, context_settings=CONTEXT_SETTINGS)

@@ -223,6 +223,7 @@ def test_fewer_messages_than_asked_for_are_printed_and_exit_code_3(service: Serv
 
         assert process.wait() == 3
         assert process.stdout == "a\n"
+    assert service.topic("t").subscriptions[0].cursor == 1
 
 
 def test_a_get_with_a_timeout_waits_for_its_messages(service: Service) -> None:
