@@ -72,14 +72,22 @@ class CommandGroup(click.Group):
 class LazyGroup(CommandGroup):
     """A group of commands whose modules are loaded on first use."""
 
-    def __init__(self, *args: Any, modules: Mapping[str, str], **more: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        modules: Mapping[str, str],
+        former: Mapping[str, str] = {},
+        **more: Any,
+    ) -> None:
         """Create a group; its own commands are listed first.
 
         Args:
-            modules: by command name, the module whose `main` is the command.
+            modules: by command name, the module whose `main` is the command, or `module:name`.
+            former: by earlier name, that of a command; not shown.
         """
         super().__init__(*args, **more)
         self._modules = modules
+        self._former = former
 
     def main(self, *args: Any, **more: Any) -> Any:
         """Run a command, whose output may fail as anything else."""
@@ -99,6 +107,7 @@ class LazyGroup(CommandGroup):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find a command; click looks for the closest name only among those that are loaded."""
+        args = [self._former.get(args[0], args[0]), *args[1:]]
         name, known = args[0], self.list_commands(ctx)
         if name not in known and not name.startswith("-") and not ctx.resilient_parsing:
             raise click.UsageError(f"No such command {name!r}{did_you_mean(name, known)}", ctx)
@@ -109,7 +118,8 @@ class LazyGroup(CommandGroup):
             return super().get_command(ctx, cmd_name)
         gc.disable()  # what is loaded stays: to look for garbage in it takes a tenth of a start
         try:
-            command = importlib.import_module(self._modules[cmd_name]).main
+            module, _, name = self._modules[cmd_name].partition(":")
+            command = getattr(importlib.import_module(module), name or "main")
         finally:
             gc.freeze()
             gc.enable()
@@ -131,26 +141,33 @@ class StandardOutput(io.TextIOWrapper):
 
     def write(self, text: str) -> int:
         """Write; raise StorageFailedError."""
-        with self._failing():
+        with writing_out():
             return super().write(text)
 
     def flush(self) -> None:
         """Flush; raise StorageFailedError."""
-        with self._failing():
+        with writing_out():
             super().flush()
 
-    @contextmanager
-    def _failing(self) -> Iterator[None]:
-        try:
-            yield
-        except BrokenPipeError:  # `| head` has what it wants
-            raise
-        except OSError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())  # for what is left to flush
-            raise StorageFailedError(
-                f"standard output cannot be written: {error.strerror}. What was put and "
-                "acknowledged until then is kept; make room, and run the command again"
-            ) from error
+
+@contextmanager
+def writing_out() -> Iterator[None]:
+    """Turn a failed write to standard output into a StorageFailedError."""
+    try:
+        yield
+    except BrokenPipeError:  # `| head` has what it wants
+        raise
+    except OSError as error:
+        discard_output()
+        raise StorageFailedError(
+            f"standard output cannot be written: {error.strerror}. What was put and "
+            "acknowledged until then is kept; make room, and run the command again"
+        ) from error
+
+
+def discard_output() -> None:
+    """Let what is left to flush go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 class StepFileCommand(click.Command):
@@ -395,7 +412,7 @@ def client_options(role: str) -> Callable[[F], F]:
             "--config-file",
             required=True,
             type=click.Path(path_type=Path, dir_okay=False),
-            help="Step file (YAML): what to do, one step after another.",
+            help="Step file (YAML): what to do, one step after another. - reads it from stdin.",
         ),
         click.option(
             "-i",

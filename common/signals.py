@@ -18,7 +18,7 @@ RESUME = "stopped: what is left is kept; run the same command again to continue"
 
 
 class Stopped(BaseException):
-    """A signal: exit at the next safe point."""
+    """A signal, by its number: exit at the next safe point."""
 
 
 class _Reload(Struct, frozen=True):
@@ -73,8 +73,8 @@ def ignore_signals() -> None:
 def signals_raise() -> Iterator[None]:
     """SIGTERM, SIGINT and SIGHUP raise `Stopped` in the main thread."""
 
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        raise Stopped
+    def stop(number: int, _frame: FrameType | None) -> None:
+        raise Stopped(number)
 
     before = {number: signal.signal(number, stop) for number in _ending()}
     try:
@@ -94,7 +94,7 @@ def signals_wait() -> Iterator[None]:
 
     def hold(number: int, _frame: FrameType | None) -> None:
         if held:
-            raise Stopped
+            raise Stopped(number)
         held.append(number)
 
     before = {number: signal.signal(number, hold) for number in _ending()}
@@ -107,7 +107,7 @@ def signals_wait() -> Iterator[None]:
         for number, handler in before.items():
             signal.signal(number, handler)
     if held:
-        raise Stopped
+        raise Stopped(*held)
 
 
 @contextmanager

@@ -75,7 +75,7 @@ class Document(Struct, frozen=True, kw_only=True):
 
 
 def load_yaml(path: Path) -> Document:
-    """Read and parse a YAML file of at most 1 MiB.
+    """Read and parse a YAML file of at most 1 MiB; `-` is standard input.
 
     Raises:
         ConfigurationError: the file cannot be read, is too large, is not UTF-8, or is not YAML
@@ -85,7 +85,7 @@ def load_yaml(path: Path) -> Document:
     try:
         with (
             system_errors(lambda error: ConfigurationError(f"{wrong}: {error.strerror}")),
-            path.open("rb") as file,
+            open(0, "rb", closefd=False) if str(path) == "-" else path.open("rb") as file,
         ):
             content = file.read(STEP_FILE_BYTES_MAX + 1)
     except ValueError as error:  # a NUL in the name

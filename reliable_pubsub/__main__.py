@@ -10,9 +10,15 @@ _COMMANDS = {
     "proxy": "reliable_pubsub.proxy.__main__",
     "publisher": "reliable_pubsub.publisher.__main__",
     "subscriber": "reliable_pubsub.subscriber.__main__",
+    "put": "reliable_pubsub.publisher.put_command",
+    "get": "reliable_pubsub.subscriber.get_command:get",
+    "tail": "reliable_pubsub.subscriber.get_command:tail",
+    "subscribe": "reliable_pubsub.subscriber.get_command:subscribe",
+    "unsubscribe": "reliable_pubsub.subscriber.get_command:unsubscribe",
+    "topics": "reliable_pubsub.common.topics_command",
+    "dead": "reliable_pubsub.console.dead_command",
     "relay": "reliable_pubsub.relay.__main__",
     "topology": "reliable_pubsub.relay.topology",
-    "history": "reliable_pubsub.subscriber.history",
     "status": "reliable_pubsub.proxy.status",
     "admin": "reliable_pubsub.proxy.admin",
     "console": "reliable_pubsub.console.__main__",
@@ -34,6 +40,7 @@ _COMMANDS = {
 @click.group(
     cls=LazyGroup,
     modules=_COMMANDS,
+    former={"history": "get"},
     context_settings=CONTEXT_SETTINGS,
 )
 @click.version_option(package_name="reliable-pubsub")

@@ -6,13 +6,11 @@ belongs to messages that will be redelivered, and is cut off.
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.batch import NO_OFFSET, Message
@@ -22,31 +20,11 @@ from reliable_pubsub.common.core.errors import (
     InUseError,
     StorageFailedError,
 )
+from reliable_pubsub.common.core.message_lines import message_line
 from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.core.steps import PlanPosition, SubscriberStep
 from reliable_pubsub.common.progress import message_in_words
 from reliable_pubsub.common.system import sync_data, sync_directory, system_errors
-
-
-def message_line(message: Message) -> bytes:
-    """A message as one line of JSON: text as `payload`, other bytes as `payload_base64`."""
-    fields: dict[str, object] = {
-        "topic": message.topic,
-        "offset": None if message.offset == NO_OFFSET else message.offset,
-        "message_id": message.message_id,
-        "timestamp_ns": message.timestamp_ns,
-    }
-    try:
-        fields["payload"] = message.payload.decode("utf-8")
-    except UnicodeDecodeError:
-        fields["payload_base64"] = base64.b64encode(message.payload).decode("ascii")
-    if message.key is not None:
-        fields["key_base64"] = base64.b64encode(message.key).decode("ascii")
-    if message.headers is not None:
-        fields["headers"] = message.headers
-    if message.event_time_ns is not None:
-        fields["event_time_ns"] = message.event_time_ns
-    return msgspec.json.encode(fields) + b"\n"
 
 
 def begin_output(mark: PlanMark, path: Path | None, *, again: bool) -> PlanMark:
@@ -110,8 +88,16 @@ class OutputFile:
     then has the proxy confirmed that this state is not an old copy.
     """
 
-    def __init__(self, path: Path, recorded_bytes: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        recorded_bytes: int,
+        line: Callable[[Message], bytes] = message_line,
+    ) -> None:
         """Open and lock.
+
+        Args:
+            line: how a message is written.
 
         Raises:
             ConfigurationError: the file cannot be opened.
@@ -119,6 +105,7 @@ class OutputFile:
             DamagedError: it is shorter than recorded, so messages are missing from it.
         """
         self.path = path
+        self._line = line
         with system_errors(lambda error: ConfigurationError(f"output {path}: {error.strerror}")):
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
             self._descriptor = os.open(path, flags, 0o600)
@@ -146,7 +133,7 @@ class OutputFile:
             StorageFailedError: the disk is full or failed; nothing is recorded, so what was
                 written in part will be cut off.
         """
-        data = b"".join(message_line(message) for message in messages)
+        data = b"".join(map(self._line, messages))
         with system_errors(
             lambda error: StorageFailedError(
                 f"output {self.path}: {error.strerror}; nothing is lost, make space and run the "

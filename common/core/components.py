@@ -48,9 +48,7 @@ _BY_COMMANDS: Final = _BY_CLIENTS | _OF_CLIENTS | {"push_via"}
 _UNUSED_BY: Final = {
     "proxy": _OF_REQUESTS | _OF_CLIENTS | _OF_RELAYS | {"push_via", "server_key"},
     "relay": _OF_REQUESTS | _OF_CLIENTS | _OF_PROXIES | {"publisher_endpoint"},
-    **dict.fromkeys(
-        ("status", "admin", "topology", "console", "history", "pipeline"), _BY_COMMANDS
-    ),
+    **dict.fromkeys(("status", "admin", "topology", "console", "shell", "pipeline"), _BY_COMMANDS),
 }
 COMPONENTS: Final = tuple(_UNUSED_BY)  # that are no ids
 

@@ -52,6 +52,13 @@ def test_the_help_of_every_group_says_of_each_command_a_whole_sentence() -> None
         assert "..." not in commands.replace("'time ...', 'age ...'", ""), name
 
 
+def test_the_help_of_every_command_for_pipes_has_an_example() -> None:
+    for name in ("put", "get", "tail", "subscribe", "unsubscribe", "topics", "dead put-again"):
+        assert (
+            f"\n  reliable-pubsub {name} " in CliRunner().invoke(main, [*name.split(), "-h"]).output
+        )
+
+
 @pytest.mark.parametrize(
     ("words", "closest"), [(["publsher"], "publisher"), (["lab", "rum"], "run")]
 )
