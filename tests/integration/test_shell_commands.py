@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import signal
@@ -144,12 +145,13 @@ def test_a_repeated_message_is_put_once_and_another_one_is_put(service: Service)
 def test_lines_are_put_while_the_input_pauses(service: Service) -> None:
     service.start_proxy()
     gate = service.directory / "gate"
-    script = f"echo first; until test -e {gate}; do :; done; echo second"
+    os.mkfifo(gate)
+    script = f"echo first; cat {gate}; echo second"  # `cat` waits until the gate is closed
     words = shlex.join([*COMMAND, "put", "t", "--endpoint", service.publisher_endpoint])
     process = service.run_command("put", ["sh", "-c", f"({script}) | {words}"])
 
     eventually(lambda: stored_count(service) == 1, "first line")
-    gate.touch()
+    gate.write_bytes(b"")
 
     process.done()
     assert stored(service) == ["first", "second"]
