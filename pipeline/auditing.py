@@ -34,7 +34,7 @@ from .job import (
     ArchivePath,
     SparkWish,
     config_option,
-    proxy_endpoint,
+    reading_endpoint,
     running_job,
     spark_options,
     spark_tasks,
@@ -156,7 +156,7 @@ def main(
     with running_job():
         if not (live or archive):
             raise UsageError("name what to audit: --live, --archive DIR, or both")
-        where, retry = proxy_endpoint("subscriber", **asked)
+        where, retry = reading_endpoint(**asked)
         wanted = topics_wanted(topic, "" if topic else ".*", endpoint=where, retry=retry)
         now = whereabouts(wanted) if live else {}
         files = kept_files(archive, wanted) if archive else []

@@ -12,8 +12,9 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec.structs import replace
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -41,16 +42,18 @@ from .core.options import SourceOptions, parse_options
 from .core.planning import MessageRange
 from .core.sink_options import SinkOptions, check_columns, parse_sink_options
 from .core.tables import TABLES, Row, status_rows
-from .proxy_topics import ProxyTopics, status_of
+from .proxy_topics import ProxyTopics, endpoints_by_role, status_of
 from .reach import ReachCheck, check_reachable, machine
 from .reading import arrow_batches, leave_out_of_collections
 from .sink import BatchSink, StreamSink
+from .spark_errors import without_our_frames
 from .stream import QueryStream, Topics, batch_ranges
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 FORMAT = "reliable_pubsub"
+T = TypeVar("T", SourceOptions, SinkOptions)
 
 
 def _log_in_spark() -> None:
@@ -69,6 +72,7 @@ def _log_in_spark() -> None:
 _log_in_spark()
 
 
+@without_our_frames
 class ReliablePubSubSource(DataSource):
     """`spark.read`, `readStream`, `df.write` and `writeStream` of the format."""
 
@@ -93,6 +97,7 @@ class ReliablePubSubSource(DataSource):
         """Of a batch query."""
         options = self.parsed()
         _check_schema(schema, options)
+        options = self._placed(options, "subscriber")
         if options.table == "messages":
             return MessagesReader(options, schema)
         return TableReader(options, schema)
@@ -103,7 +108,7 @@ class ReliablePubSubSource(DataSource):
         if options.table != "messages":
             raise UsageError(f"table={options.table} can be read, not streamed: use spark.read")
         _check_schema(schema, options)
-        return MessagesStream(options, schema)
+        return MessagesStream(self._placed(options, "subscriber"), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Of `df.write.mode("append")`.
@@ -123,7 +128,18 @@ class ReliablePubSubSource(DataSource):
             raise UsageError(f"a topic only grows: use mode append, not {what}")
         options = self.parsed_sink(streaming=streaming)
         check_columns({f.name: f.dataType.simpleString() for f in schema.fields}, options)
-        return options
+        return self._placed(options, "publisher")
+
+    def _placed(self, options: T, role: Role) -> T:
+        """Return options with the endpoint of a role, if they name the proxy's other endpoint.
+
+        Raises:
+            ProxyUnreachableError.
+        """
+        given = {name.lower() for name in self.options}
+        if "endpoint" not in given or "archive" in given:
+            return options
+        return replace(options, endpoint=endpoints_by_role(options.endpoint, options.retry)[role])
 
     def parsed(self) -> SourceOptions:
         """The options of a query, checked.
@@ -192,6 +208,7 @@ class MessagePartition(InputPartition):
         self.planned_on = machine()
 
 
+@without_our_frames
 class _Messages:
     """What batch and stream share: options, columns, the work of a task."""
 
@@ -226,6 +243,7 @@ class _Messages:
             )
 
 
+@without_our_frames
 class MessagesReader(_Messages, DataSourceReader):
     """Messages as they are stored when the query is planned."""
 
@@ -235,6 +253,7 @@ class MessagesReader(_Messages, DataSourceReader):
             return [MessagePartition(one) for one in batch_ranges(self._options, topics)]
 
 
+@without_our_frames
 class MessagesStream(_Messages, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Messages as they come."""
 
@@ -281,6 +300,7 @@ class MessagesStream(_Messages, DataSourceStreamReader, SupportsTriggerAvailable
         self.query.processed(end)
 
 
+@without_our_frames
 class TableReader(DataSourceReader):
     """One of the proxy's tables. One task reads it."""
 

@@ -81,9 +81,9 @@ class ProxyWords(Struct, kw_only=True, rename="camel"):
 class SourceWords(ProxyWords, kw_only=True, rename="camel"):
     """The options of the source, as they are written."""
 
-    endpoint: Annotated[str, Meta(description="the proxy's endpoint for subscribers")] = (
-        SUBSCRIBER_ENDPOINT
-    )
+    endpoint: Annotated[
+        str, Meta(description="the proxy's endpoint, for subscribers or publishers")
+    ] = SUBSCRIBER_ENDPOINT
     subscribe: Annotated[str | UnsetType, Meta(description="topics, separated by commas")] = UNSET
     subscribe_pattern: Annotated[
         str | UnsetType,
@@ -170,8 +170,7 @@ _ITS_TRIGGER: Final = (
     "a batch has what came since the last one: .trigger(processingTime=...) says how long it waits"
 )
 _INSTEAD: Final[Mapping[str, str]] = {  # by the lower name of an option of Kafka
-    "kafka.bootstrap.servers": "'endpoint' says where the proxy is, such as tcp://127.0.0.1:5556 "
-    "to read and tcp://127.0.0.1:5555 to write",
+    "kafka.bootstrap.servers": "'endpoint' says where the proxy is, such as tcp://127.0.0.1:5556",
     "kafka.group.id": "'subscriber' is an id under which the proxy knows the place of the query",
     "groupidprefix": "'subscriber' is an id under which the proxy knows the place of the query",
     "kafka.security.protocol": "keys encrypt traffic: reliable-pubsub keys --help",

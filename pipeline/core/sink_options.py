@@ -20,9 +20,9 @@ from .options import Flag, ProxyWords, described, typed_options
 class SinkWords(ProxyWords, kw_only=True, rename="camel"):
     """The options of the sink, as they are written."""
 
-    endpoint: Annotated[str, Meta(description="the proxy's endpoint for publishers")] = (
-        PUBLISHER_ENDPOINT
-    )
+    endpoint: Annotated[
+        str, Meta(description="the proxy's endpoint, for publishers or subscribers")
+    ] = PUBLISHER_ENDPOINT
     topic: Annotated[
         str | UnsetType, Meta(description="where all rows go; without it the column topic says so")
     ] = UNSET
