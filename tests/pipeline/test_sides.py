@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from reliable_pubsub.common.core.endpoint import endpoints_of
@@ -15,6 +16,7 @@ from reliable_pubsub.pipeline.data_source import ReliablePubSubSource
 from tests.integration.harness import Service
 
 PUBLISHERS, SUBSCRIBERS = "tcp://*:5555", "tcp://*:5556"
+MOST = ReadMaxRows(9)
 VALUES = StructType([StructField("value", BinaryType())])
 
 
@@ -41,16 +43,21 @@ def test_a_socket_file_of_the_other_role_is_replaced_as_a_whole() -> None:
 @pytest.mark.parametrize("word", ["endpoint", "Endpoint"])
 def test_source_and_sink_take_either_endpoint(service: Service, word: str) -> None:
     service.start_proxy()
+    with service.open_publisher("p") as publisher:
+        publisher.put("t", b"1")
+    start = {"topics": {}, "v": 1}
     publishers, subscribers = str(service.publisher_endpoint), str(service.subscriber_endpoint)
 
     for given in (publishers, subscribers):
         format_ = ReliablePubSubSource({word: given, "subscribe": "t"})
         reader: Any = format_.reader(VALUES)
         stream: Any = format_.streamReader(VALUES)
+        (read,) = reader.partitions()
+        (streamed,) = stream.partitions(start, stream.latestOffset(start, MOST))
         sink = ReliablePubSubSource({word: given, "topic": "t"})
         writer: Any = sink.writer(VALUES, overwrite=False)
 
-        assert reader._options.endpoint == stream._options.endpoint == subscribers
+        assert read.endpoint == streamed.endpoint == subscribers
         assert writer._options.endpoint == publishers
 
 
