@@ -156,20 +156,25 @@ def rows_of(
 
     Args:
         columns: offset, and others.
-        wanted: what is read, with its neighbours, of a file that lacks no offset; None: all.
+        wanted: the range that is read; None: all.
     """
     with open_file(path) as opened, pq.ParquetFile(opened) as file:
         if manifest.sha256:
             groups = range(file.num_row_groups)
-            if wanted is not None:
+            if wanted is not None and manifest.rows == manifest.end - manifest.first:
                 sizes = (file.metadata.row_group(number).num_rows for number in groups)
                 ends = list(accumulate(sizes, initial=manifest.first))[1:]
                 groups = groups[
                     bisect_right(ends, wanted.first) : bisect_left(ends, wanted.end) + 1
                 ]
-            yield from file.iter_batches(ROWS_MAX, row_groups=groups, columns=[*columns])
+            batches = file.iter_batches(ROWS_MAX, row_groups=groups, columns=[*columns])
         else:
-            yield from compacted_rows(file.read(), manifest, columns).to_batches(ROWS_MAX)
+            batches = compacted_rows(file.read(), manifest, columns).to_batches(ROWS_MAX)
+        for rows in batches:
+            if wanted is not None:
+                offset = pc.field("offset")
+                rows = rows.filter((offset >= wanted.first) & (offset < wanted.end))
+            yield rows
 
 
 def compacted_rows(rows: pa.Table, manifest: Manifest, columns: Sequence[str]) -> pa.Table:
