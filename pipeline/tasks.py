@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
+from itertools import chain
 from threading import Thread
 from typing import Any, Final, Protocol, TypeVar, get_type_hints
 from uuid import uuid4
@@ -116,27 +117,21 @@ class SparkTasks:
             PubSubError: the first that a task met, with its code and exit code.
             SparkGoneError, SparkFailedError: Spark could not do it.
         """
-        if not work:
-            return []
         count = len(work)
+        if not count:
+            return []
 
-        def answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            leave_out_of_collections()
-            for batch in batches:
-                numbers = batch.column("id")
-                answers = [_answer_of(partial(act, work[one])) for one in numbers.to_pylist()]
-                columns = [numbers, pa.array(answers, pa.binary())]
-                yield pa.RecordBatch.from_arrays(columns, ["id", "answer"])
+        def some(batches: Iterator[pa.RecordBatch]) -> list[tuple[int, R]]:
+            numbers = (n for batch in batches for n in batch.column("id").to_pylist())
+            return [(n, act(work[n])) for n in numbers]
 
-        def collect() -> list[Row]:
-            numbers = self.spark.range(0, count, 1, count)
-            return numbers.mapInArrow(answer, "id bigint, answer binary").collect()
-
-        found = {int(row.id): bytes(row.answer) for row in self._answered(collect, count, on_done)}
+        result: Any = get_type_hints(act)["return"]
+        kind: Any = list[tuple[int, result]]
+        rows = partial(self.spark.range, 0, count, 1, count)
+        found = dict(chain(*self.run_over(rows, some, kind, on_done, count)))
         if len(found) != count:
             raise SparkGoneError("Spark gave back less than it was asked for; run again to resume")
-        kind = get_type_hints(act)["return"]
-        return [_read_answer(found[number], kind) for number in range(count)]
+        return [found[number] for number in range(count)]
 
     def run_over(
         self,
@@ -144,8 +139,12 @@ class SparkTasks:
         act: Callable[[Iterator[pa.RecordBatch]], R],
         kind: type[R],
         on_done: OnDone = unshown,
+        count: int = 0,
     ) -> list[R]:
         """Give the results of a function over each partition of a frame, in no order.
+
+        Args:
+            count: of the partitions, if it is known.
 
         Every partition is read once at least, and may be read again. Raises as `run`.
         """
@@ -160,7 +159,7 @@ class SparkTasks:
                 bytes(row.answer) for row in rows().mapInArrow(answer, "answer binary").collect()
             ]
 
-        return [_read_answer(one, kind) for one in self._answered(collect, 0, on_done)]
+        return [_read_answer(one, kind) for one in self._answered(collect, count, on_done)]
 
     def rows(self, frame: DataFrame) -> list[Row]:
         """Collect the rows of a frame. Raises as `run`."""

@@ -120,8 +120,8 @@ def length(text: str) -> int:
 
 def test_work_of_which_spark_gives_back_less_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
     session: Any = SimpleNamespace(sparkContext=SimpleNamespace(master="local"))
-    answers = [SimpleNamespace(id=0, answer=b"+\x04")]
-    monkeypatch.setattr(SparkTasks, "_answered", lambda tasks, job, count, on_done: answers)
+    session.range = lambda *args: None
+    monkeypatch.setattr(SparkTasks, "run_over", lambda *args: [[(0, 4)]])
 
     assert SparkTasks(session).run(length, ["four"]) == [4]
     with pytest.raises(SparkGoneError, match="less than it was asked for; run again"):
