@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -42,10 +43,7 @@ class StatusClient:
         after = ""
         first: StatusReport | None = None
         while True:
-            request = Status(**self._asker.head(), after_topic=after, rows_max=rows_max)
-            reply, _ = self._asker.ask(request)
-            if not isinstance(reply, StatusReport):
-                raise refusal(reply, client=request.client, epoch=0)
+            reply = self._page(after_topic=after, rows_max=rows_max)
             topics += reply.topics
             first = first or reply
             if reply.next_topic is UNSET:
@@ -57,6 +55,17 @@ class StatusClient:
                     accounts_left_out=first.accounts_left_out,
                 )
             after = reply.next_topic
+
+    def summary(self) -> StatusReport:
+        """Return the state of the proxy, with one topic at most. Raises as `ask`."""
+        return self._page(topics_max=1, rows_max=0)
+
+    def _page(self, **wanted: Any) -> StatusReport:
+        request = Status(**self._asker.head(), **wanted)
+        reply, _ = self._asker.ask(request)
+        if not isinstance(reply, StatusReport):
+            raise refusal(reply, client=request.client, epoch=0)
+        return reply
 
     def close(self) -> None:
         """Close the socket."""

@@ -29,7 +29,7 @@ from reliable_pubsub.common.core.errors import (
     StorageFailedError,
 )
 
-from .archive_files import LOG, ArchivePlace, Location, place_of
+from .archive_files import LOG, ArchivePlace, Location
 from .core.columns import TABLE_SCHEMA
 from .core.manifest import (
     PARTITIONS,
@@ -91,7 +91,7 @@ def read_manifests(folder: Location) -> list[Manifest]:
         ConfigurationError: it is no archive.
         DamagedError: a file of it is not there.
     """
-    place = place_of(folder)
+    place = ArchivePlace(folder)
     return _manifests(open_table(place), place)
 
 
@@ -121,7 +121,7 @@ def path_of(manifest: Manifest, place: ArchivePlace) -> str:
 
 def archived_files(folder: Location) -> Iterator[tuple[Manifest, str]]:
     """The files of an archive, and where they are, by topic and offset; see `read_manifests`."""
-    place = place_of(folder)
+    place = ArchivePlace(folder)
     for one in read_manifests(folder):
         yield one, path_of(one, place)
 
@@ -136,7 +136,7 @@ class Archive:
             ConfigurationError: it cannot be made, or the folder holds something else.
             DamagedError: an archived file is missing.
         """
-        self.place = place_of(folder)
+        self.place = ArchivePlace(folder)
         self.place.begin()
         with _asked(self.place):
             is_there = DeltaTable.is_deltatable(self.place.address, self.place.options)

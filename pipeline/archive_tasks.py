@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from hashlib import file_digest
 from itertools import accumulate, groupby, pairwise
 from operator import itemgetter
 from typing import Any, Final
@@ -19,7 +17,7 @@ from reliable_pubsub.common.core.errors import DamagedError
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.subscriber.reader import LogReader
 
-from .archive_files import ArchivePlace, digest_and_size, open_file, place_of
+from .archive_files import ArchivePlace, digest_and_size, open_file
 from .core.columns import ARCHIVE_SCHEMA, ROWS_MAX, TABLE_SCHEMA
 from .core.manifest import SUFFIX, Manifest, folder_name
 from .core.planning import MessageRange
@@ -62,7 +60,7 @@ def write_range(work: StageRange, reader: ReadsLog) -> list[Manifest]:
     batches = arrow_batches(
         wanted, reader, ARCHIVE_SCHEMA, fail_on_data_loss=work.fail_on_data_loss
     )
-    return write_files(place_of(work.archive), wanted.topic, wanted.log, batches)
+    return write_files(ArchivePlace(work.archive), wanted.topic, wanted.log, batches)
 
 
 def write_files(
@@ -95,24 +93,24 @@ def _write_file(
     folder = folder_name(topic, log, day)
     partition = {"topic": topic, "log": log, "day": pa.scalar(day).cast(pa.date32())}
     rows, first, last = 0, None, (0, 0)
-    with place.new_file(folder) as file:
-        with pq.ParquetWriter(file, TABLE_SCHEMA, compression=_COMPRESSION) as writer:
-            for batch in batches:
-                columns = [
-                    pa.repeat(partition[one.name], batch.num_rows)
-                    if one.name in partition
-                    else batch.column(one.name).cast(one.type)
-                    for one in TABLE_SCHEMA
-                ]
-                writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=TABLE_SCHEMA))
-                rows += batch.num_rows
-                edges = [batch.column(name) for name in ("offset", "timestamp_ns")]
-                first = first or tuple(column[0].as_py() for column in edges)
-                last = tuple(column[-1].as_py() for column in edges)
-        count = file.tell()
-        file.seek(0)
-        path = f"{folder}/{secrets.token_hex(8)}.{file_digest(file, 'sha256').hexdigest()}{SUFFIX}"
-        place.keep(file, path)
+    with (
+        place.new_file(folder) as (file, part),
+        pq.ParquetWriter(file, TABLE_SCHEMA, compression=_COMPRESSION) as writer,
+    ):
+        for batch in batches:
+            columns = [
+                pa.repeat(partition[one.name], batch.num_rows)
+                if one.name in partition
+                else batch.column(one.name).cast(one.type)
+                for one in TABLE_SCHEMA
+            ]
+            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=TABLE_SCHEMA))
+            rows += batch.num_rows
+            edges = [batch.column(name) for name in ("offset", "timestamp_ns")]
+            first = first or tuple(column[0].as_py() for column in edges)
+            last = tuple(column[-1].as_py() for column in edges)
+    path = f"{part.removesuffix('part')}{file.sha256}{SUFFIX}"
+    place.publish(part, path)
     assert first is not None  # a day is made of rows
     return Manifest(
         path=path,
@@ -124,7 +122,7 @@ def _write_file(
         rows=rows,
         first_ns=first[1],
         last_ns=last[1],
-        bytes=count,
+        bytes=file.bytes,
     )
 
 
@@ -158,20 +156,25 @@ def rows_of(
 
     Args:
         columns: offset, and others.
-        wanted: what is read, with its neighbours, of a file that lacks no offset; None: all.
+        wanted: the range that is read; None: all.
     """
     with open_file(path) as opened, pq.ParquetFile(opened) as file:
         if manifest.sha256:
             groups = range(file.num_row_groups)
-            if wanted is not None:
+            if wanted is not None and manifest.rows == manifest.end - manifest.first:
                 sizes = (file.metadata.row_group(number).num_rows for number in groups)
                 ends = list(accumulate(sizes, initial=manifest.first))[1:]
                 groups = groups[
                     bisect_right(ends, wanted.first) : bisect_left(ends, wanted.end) + 1
                 ]
-            yield from file.iter_batches(ROWS_MAX, row_groups=groups, columns=[*columns])
+            batches = file.iter_batches(ROWS_MAX, row_groups=groups, columns=[*columns])
         else:
-            yield from compacted_rows(file.read(), manifest, columns).to_batches(ROWS_MAX)
+            batches = compacted_rows(file.read(), manifest, columns).to_batches(ROWS_MAX)
+        for rows in batches:
+            if wanted is not None:
+                offset = pc.field("offset")
+                rows = rows.filter((offset >= wanted.first) & (offset < wanted.end))
+            yield rows
 
 
 def compacted_rows(rows: pa.Table, manifest: Manifest, columns: Sequence[str]) -> pa.Table:

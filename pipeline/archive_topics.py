@@ -20,8 +20,8 @@ from reliable_pubsub.common.transport import SystemClock
 
 from .archive import archived_files, read_manifests
 from .archive_files import Location, open_file
-from .archive_tasks import compacted_rows
-from .core.columns import ROWS_MAX
+from .archive_tasks import rows_of
+from .core.columns import ROWS_MAX, TABLE_SCHEMA
 from .core.loss import DataLossError
 from .core.manifest import newest_logs
 from .core.offsets import Offsets, TopicOffset
@@ -105,20 +105,17 @@ def archived_range(
         DataLossError: not all of it is there.
     """
     offset = wanted.first
-    within = [("offset", ">=", offset), ("offset", "<", wanted.end)]
+    stored = [*dict.fromkeys(("offset", *(_STORED.get(name, name) for name in schema.names)))]
+    kinds = pa.schema([TABLE_SCHEMA.field(name) for name in stored])
     for one, path in archived_files(archive):
         if (one.topic, one.log) != (wanted.topic, wanted.log):
             continue
         if one.end <= offset or one.first >= wanted.end:
             continue
-        stored = [*dict.fromkeys(_STORED.get(name, name) for name in schema.names)]
-        with open_file(path) as file:
-            rows = pq.read_table(file, columns=stored if one.sha256 else None, filters=within)
+        rows = pa.Table.from_batches(rows_of(one, path, stored, wanted), kinds)
         whole = one.first <= offset and rows.num_rows == min(one.end, wanted.end) - offset
         if not whole:
             _lose(wanted, offset, max(one.first, offset + 1), fail_on_data_loss)
-        if not one.sha256:
-            rows = compacted_rows(rows, one, stored)
         if "event_time" in schema.names:
             micros = pc.divide(rows.column("event_time_ns"), 1000)
             rows = rows.append_column("event_time", micros.cast(pa.timestamp("us", "UTC")))

@@ -33,7 +33,7 @@ from .job import (
     SparkWish,
     complain_of,
     config_option,
-    proxy_endpoint,
+    reading_endpoint,
     running_job,
     spark_options,
     spark_tasks,
@@ -195,7 +195,7 @@ def main(
       python -c "import deltalake; print(deltalake.DeltaTable('archive').to_pandas())"
     """
     with running_job(is_endless=not available_now):
-        where, retry = proxy_endpoint("subscriber", **asked)
+        where, retry = reading_endpoint(**asked)
         options = topics_wanted(
             topic,
             pattern,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -26,38 +27,36 @@ from reliable_pubsub.lab.verdict_text import show_verdict
 from .archive import archived_files
 from .archive_files import Location
 from .archive_tasks import ArchivedFile, seal_holds
-from .core.evidence import Whereabouts, extents, of_one_log
+from .core.evidence import extents, of_one_log
 from .core.log_verdict import TopicSight, log_verdict
 from .core.manifest import Manifest
 from .core.options import SourceOptions
+from .core.planning import TopicExtent
 from .job import (
     ArchivePath,
     SparkWish,
     config_option,
-    proxy_endpoint,
+    reading_endpoint,
     running_job,
     spark_options,
     spark_tasks,
     topics_wanted,
 )
 from .log_rules import archived_messages, live_rows, look_at
-from .proxy_topics import status_of
+from .proxy_topics import ProxyTopics
 from .tasks import SparkTasks
 
 OnTopic = Callable[[TopicSight], None]
 
 
-def whereabouts(options: SourceOptions) -> dict[str, Whereabouts]:
+def whereabouts(options: SourceOptions) -> dict[str, TopicExtent]:
     """Return the proxy's report about each wanted topic.
 
     Raises:
         ProxyUnreachableError.
     """
-    return {
-        one.topic: Whereabouts(one.log, one.start, one.end)
-        for one in status_of(options.endpoint, options.retry).topics
-        if options.wants(one.topic)
-    }
+    with closing(ProxyTopics(options)) as topics:
+        return topics.extents()
 
 
 def kept_files(archive: Location, options: SourceOptions) -> list[ArchivedFile]:
@@ -84,7 +83,7 @@ def refuse_unread(options: SourceOptions, found: Collection[str]) -> None:
 def judge_log(
     tasks: SparkTasks,
     options: SourceOptions,
-    now: Mapping[str, Whereabouts],
+    now: Mapping[str, TopicExtent],
     files: Sequence[ArchivedFile],
     on_topic: OnTopic = lambda sight: None,
 ) -> Verdict:
@@ -156,7 +155,7 @@ def main(
     with running_job():
         if not (live or archive):
             raise UsageError("name what to audit: --live, --archive DIR, or both")
-        where, retry = proxy_endpoint("subscriber", **asked)
+        where, retry = reading_endpoint(**asked)
         wanted = topics_wanted(topic, "" if topic else ".*", endpoint=where, retry=retry)
         now = whereabouts(wanted) if live else {}
         files = kept_files(archive, wanted) if archive else []

@@ -12,8 +12,9 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec.structs import replace
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -41,16 +42,18 @@ from .core.options import SourceOptions, parse_options
 from .core.planning import MessageRange
 from .core.sink_options import SinkOptions, check_columns, parse_sink_options
 from .core.tables import TABLES, Row, status_rows
-from .proxy_topics import ProxyTopics, status_of
+from .proxy_topics import ProxyTopics, endpoints_by_role, status_of
 from .reach import ReachCheck, check_reachable, machine
 from .reading import arrow_batches, leave_out_of_collections
 from .sink import BatchSink, StreamSink
+from .spark_errors import without_our_frames
 from .stream import QueryStream, Topics, batch_ranges
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 FORMAT = "reliable_pubsub"
+T = TypeVar("T", SourceOptions, SinkOptions)
 
 
 def _log_in_spark() -> None:
@@ -69,6 +72,7 @@ def _log_in_spark() -> None:
 _log_in_spark()
 
 
+@without_our_frames
 class ReliablePubSubSource(DataSource):
     """`spark.read`, `readStream`, `df.write` and `writeStream` of the format."""
 
@@ -94,7 +98,7 @@ class ReliablePubSubSource(DataSource):
         options = self.parsed()
         _check_schema(schema, options)
         if options.table == "messages":
-            return MessagesReader(options, schema)
+            return MessagesReader(options, schema, named=self._names_endpoint)
         return TableReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -103,7 +107,7 @@ class ReliablePubSubSource(DataSource):
         if options.table != "messages":
             raise UsageError(f"table={options.table} can be read, not streamed: use spark.read")
         _check_schema(schema, options)
-        return MessagesStream(options, schema)
+        return MessagesStream(options, schema, named=self._names_endpoint)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Of `df.write.mode("append")`.
@@ -123,7 +127,11 @@ class ReliablePubSubSource(DataSource):
             raise UsageError(f"a topic only grows: use mode append, not {what}")
         options = self.parsed_sink(streaming=streaming)
         check_columns({f.name: f.dataType.simpleString() for f in schema.fields}, options)
-        return options
+        return at_its_endpoint(options, "publisher") if self._names_endpoint else options
+
+    @property
+    def _names_endpoint(self) -> bool:
+        return any(name.lower() == "endpoint" for name in self.options)
 
     def parsed(self) -> SourceOptions:
         """The options of a query, checked.
@@ -174,6 +182,15 @@ def _check_schema(schema: StructType, options: SourceOptions) -> None:
             )
 
 
+def at_its_endpoint(options: T, role: Role) -> T:
+    """Return options that name one of the proxy's endpoints with the one of a role.
+
+    Raises:
+        ProxyUnreachableError.
+    """
+    return replace(options, endpoint=endpoints_by_role(options.endpoint, options.retry)[role])
+
+
 def topics_of(options: SourceOptions) -> Topics:
     """What the driver asks: a proxy, or an archive."""
     if options.archive:
@@ -184,20 +201,33 @@ def topics_of(options: SourceOptions) -> Topics:
 
 
 class MessagePartition(InputPartition):
-    """What one task reads, and on which machine that was planned."""
+    """What one task reads, where, and on which machine that was planned."""
 
-    def __init__(self, wanted: MessageRange) -> None:
+    def __init__(self, wanted: MessageRange, endpoint: str) -> None:
         super().__init__(wanted)
         self.wanted = wanted
+        self.endpoint = endpoint
         self.planned_on = machine()
 
 
+@without_our_frames
 class _Messages:
     """What batch and stream share: options, columns, the work of a task."""
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType, *, named: bool = False) -> None:
         self._options = options
         self._schema = schema
+        self._named = named and not options.archive
+
+    def _find_endpoint(self) -> None:
+        """In the driver: use the endpoint for subscribers, if a query may have named the other.
+
+        Raises:
+            ProxyUnreachableError.
+        """
+        if self._named:
+            self._options = at_its_endpoint(self._options, "subscriber")
+            self._named = False
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task: the messages of a range."""
@@ -216,8 +246,8 @@ class _Messages:
                 fail_on_data_loss=options.fail_on_data_loss,
             )
             return
-        check_reachable(ReachCheck(options.endpoint, partition.planned_on))
-        with LogReader(options.endpoint, retry=options.retry) as reader:
+        check_reachable(ReachCheck(partition.endpoint, partition.planned_on))
+        with LogReader(partition.endpoint, retry=options.retry) as reader:
             yield from arrow_batches(
                 partition.wanted,
                 reader,
@@ -226,20 +256,25 @@ class _Messages:
             )
 
 
+@without_our_frames
 class MessagesReader(_Messages, DataSourceReader):
     """Messages as they are stored when the query is planned."""
 
     def partitions(self) -> Sequence[InputPartition]:
         """In the driver: the tasks."""
-        with closing(topics_of(self._options)) as topics:
-            return [MessagePartition(one) for one in batch_ranges(self._options, topics)]
+        self._find_endpoint()
+        options = self._options
+        with closing(topics_of(options)) as topics:
+            ranges = batch_ranges(options, topics)
+        return [MessagePartition(one, options.endpoint) for one in ranges]
 
 
+@without_our_frames
 class MessagesStream(_Messages, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Messages as they come."""
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        super().__init__(options, schema)
+    def __init__(self, options: SourceOptions, schema: StructType, *, named: bool = False) -> None:
+        super().__init__(options, schema, named=named)
         self._query: QueryStream | None = None
         self._pid = 0
 
@@ -250,6 +285,7 @@ class MessagesStream(_Messages, DataSourceStreamReader, SupportsTriggerAvailable
     def query(self) -> QueryStream:
         """The decisions of this query, with sockets of this process."""
         if self._query is None or self._pid != os.getpid():
+            self._find_endpoint()
             self._query = QueryStream(self._options, topics_of(self._options))
             self._pid = os.getpid()
         return self._query
@@ -275,12 +311,14 @@ class MessagesStream(_Messages, DataSourceStreamReader, SupportsTriggerAvailable
         self.query.prepare_available_now()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return [MessagePartition(one) for one in self.query.ranges(start, end)]
+        ranges = self.query.ranges(start, end)
+        return [MessagePartition(one, self._options.endpoint) for one in ranges]
 
     def commit(self, end: dict[str, Any]) -> None:
         self.query.processed(end)
 
 
+@without_our_frames
 class TableReader(DataSourceReader):
     """One of the proxy's tables. One task reads it."""
 

@@ -26,6 +26,7 @@ from reliable_pubsub.common.command_line import (
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.fields import Problems, read
+from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.key_files import client_keys
 from reliable_pubsub.common.signals import (
@@ -42,6 +43,7 @@ from reliable_pubsub.common.yaml_file import load_yaml
 from .core.options import SourceOptions, parse_options
 from .core.places import check_archive, check_local, is_in_objects
 from .core.spark_failure import SparkGoneError, first_line
+from .proxy_topics import endpoints_by_role
 from .reach import check_reachable, reach_checks
 from .sessions import is_connect, open_session, start_java
 from .tasks import GONE, SparkTasks, raise_known
@@ -224,7 +226,8 @@ def _pair(text: str) -> tuple[str, str]:
 def subscriber_endpoint_option() -> Callable[[F], F]:
     """Where jobs that put look what is there."""
     return click.option(
-        "--subscriber-endpoint", help="The proxy's subscriber endpoint, to see what is there."
+        "--subscriber-endpoint",
+        help="The proxy's subscriber endpoint.  [default: the proxy names it at --endpoint]",
     )
 
 
@@ -239,17 +242,23 @@ class Access(Struct, frozen=True):
     retry: RetryPolicy
 
 
-def access_to(subscriber_endpoint: str | None, **asked: Any) -> Access:
+def access_to(subscriber_endpoint: str | None, *, endpoint: str | None, **asked: Any) -> Access:
     """Where a job that puts finds the proxy.
 
     Args:
-        asked: what `asking_options("publisher")` gives.
+        subscriber_endpoint: None: the proxy names it at `endpoint`, or the settings do.
+        endpoint, asked: what `asking_options("publisher")` gives.
 
     Raises:
         ConfigurationError: before anything is sent.
+        ProxyUnreachableError: at the only endpoint that was given.
     """
-    put_at, retry = proxy_endpoint("publisher", **asked)
-    read_at, _ = proxy_endpoint("subscriber", **{**asked, "endpoint": subscriber_endpoint})
+    put_at, retry = _named_endpoint("publisher", endpoint, **asked)
+    read_at, _ = _named_endpoint("subscriber", subscriber_endpoint, **asked)
+    if endpoint and not subscriber_endpoint:
+        found = endpoints_by_role(put_at, retry)
+        if found["publisher"] != found["subscriber"]:  # else it is the port of a tunnel
+            return Access(found["subscriber"], found["publisher"], retry)
     return Access(read_at, put_at, retry)
 
 
@@ -258,17 +267,24 @@ def complain_of(text: str) -> None:
     complain(f"warning: {text}")
 
 
-def proxy_endpoint(
-    role: str, *, endpoint: str | None, allow_plaintext: bool, **more: str | None
-) -> tuple[str, RetryPolicy]:
-    """The endpoint for publishers or subscribers, and how to ask there.
+def reading_endpoint(*, endpoint: str | None, **asked: Any) -> tuple[str, RetryPolicy]:
+    """Where a job that only reads finds the proxy, and how to ask there.
 
     Args:
-        more: other settings that an option gives; see `asking_options`.
+        endpoint: either of the proxy's endpoints; None: the one of the settings.
+        asked: what else `asking_options("subscriber")` gives.
 
     Raises:
         ConfigurationError: before anything is sent.
+        ProxyUnreachableError: at the endpoint that was given.
     """
+    where, retry = _named_endpoint("subscriber", endpoint, **asked)
+    return endpoints_by_role(where, retry)["subscriber"] if endpoint else where, retry
+
+
+def _named_endpoint(
+    role: Role, endpoint: str | None, *, allow_plaintext: bool, **more: str | None
+) -> tuple[str, RetryPolicy]:
     settings = settings_from("pipeline", {f"{role}_endpoint": endpoint, **more})
     where: str = getattr(settings, f"{role}_endpoint")
     reached = accept_endpoint(where, allow_plaintext=allow_plaintext, keys=client_keys(settings))

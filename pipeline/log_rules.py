@@ -20,10 +20,11 @@ from reliable_pubsub.common.core.journal import Seen
 from reliable_pubsub.common.core.schemas import json_decoder
 
 from .archive_tasks import ArchivedFile, rows_of
-from .core.evidence import Extent, Whereabouts
+from .core.evidence import Extent
 from .core.log_verdict import FaultKind, LogFault, TopicSight
 from .core.options import Positions, SourceOptions
 from .core.places import is_in_objects
+from .core.planning import TopicExtent
 from .data_source import FORMAT, ReliablePubSubSource
 from .tasks import SparkTasks
 
@@ -74,7 +75,7 @@ def _rows_of_files(works: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def live_rows(
-    spark: SparkSession, options: SourceOptions, now: Mapping[str, Whereabouts]
+    spark: SparkSession, options: SourceOptions, now: Mapping[str, TopicExtent]
 ) -> DataFrame:
     """The messages of a proxy's topics, from where they begin to where they ended."""
     spark.dataSource.register(live_source(options, now))
@@ -82,7 +83,7 @@ def live_rows(
 
 
 def live_source(
-    options: SourceOptions, now: Mapping[str, Whereabouts]
+    options: SourceOptions, now: Mapping[str, TopicExtent]
 ) -> type[ReliablePubSubSource]:
     """The source of these topics. An endpoint with keys would lose them as an option, a text."""
     wanted = replace(

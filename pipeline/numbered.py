@@ -6,9 +6,7 @@ left. That the records are still the same is seen from the last one that is stor
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain, repeat
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -17,15 +15,14 @@ from msgspec import Struct
 from reliable_pubsub.common.core.batch import Batch, column
 from reliable_pubsub.common.core.client_state import MemoryState
 from reliable_pubsub.common.core.errors import ConflictError, LostError, TruncatedError
-from reliable_pubsub.common.core.limits import KIB
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.world import World
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.reader import LogReader
 
+from .core.outgoing import BatchCutter
+
 BATCH_RECORDS: Final = 2_000  # a put waits for the disk once, whatever it holds
-BATCH_BYTES: Final = 256 * KIB
-RECORD_BYTES: Final = 32  # about what a record needs besides its content
 
 
 class SourceRecord(Struct, frozen=True):
@@ -35,17 +32,6 @@ class SourceRecord(Struct, frozen=True):
     key: bytes | None = None
     headers: Mapping[str, str] | None = None
     event_time_ns: int | None = None
-
-    @property
-    def content_bytes(self) -> int:
-        """What it says, without what a batch adds."""
-        headers = sum(len(k) + len(v) for k, v in (self.headers or {}).items())
-        return len(self.value) + len(self.key or b"") + headers
-
-    @property
-    def bytes(self) -> int:
-        """About its size in a batch."""
-        return self.content_bytes + RECORD_BYTES
 
 
 class SourceOutcome(Struct, frozen=True):
@@ -175,49 +161,11 @@ def batch_of_rows(rows: pa.RecordBatch) -> Batch:
 
 
 def cut_again(batches: Iterable[Batch], records_max: int = BATCH_RECORDS) -> Iterator[Batch]:
-    """The same records in batches of at most so many, and as large as they may be."""
-    held: list[Batch] = []
-    count = size = 0
-    for batch in batches:
-        ends = [0, *accumulate(_sizes(batch))]
-        first, total = 0, len(batch.payloads)
-        while first < total:
-            fits = bisect_right(ends, ends[first] + BATCH_BYTES - size, lo=first) - 1
-            end = min(fits, first + records_max - count)
-            if end == first and not held:
-                end += 1  # a large one is a batch alone; one that is too large is refused there
-            if end > first:
-                held.append(part_of_batch(batch, first, end))
-                count += end - first
-                size += ends[end] - ends[first]
-                first = end
-            if first < total:
-                yield _joined(held)
-                held, count, size = [], 0, 0
-    if held:
-        yield _joined(held)
-
-
-def _sizes(batch: Batch) -> Iterable[int]:
-    """About the size of each record; quickly where there are payloads only."""
-    if batch.keys or batch.headers:
-        return (record_at(batch, place).bytes for place in range(len(batch.payloads)))
-    return (len(one) + RECORD_BYTES for one in batch.payloads)
-
-
-def _joined(batches: Sequence[Batch]) -> Batch:
-    if len(batches) == 1:
-        return batches[0]
-
-    def whole(columns: list[Sequence[Any] | None]) -> Sequence[Any] | None:
-        if not any(columns):
-            return None
-        filled = zip(columns, batches, strict=True)
-        return column([*chain(*(c or repeat(None, len(b.payloads)) for c, b in filled))])
-
-    return Batch(
-        [*chain(*(one.payloads for one in batches))],
-        whole([one.keys for one in batches]),
-        whole([one.headers for one in batches]),
-        whole([one.event_times_ns for one in batches]),
-    )
+    """Return the same records in batches of at most this many, as large as they may be."""
+    cutter = BatchCutter(records_max)
+    for one in batches:
+        none = [None] * len(one.payloads)
+        yield from cutter.add(
+            one.payloads, one.keys or none, one.headers or none, one.event_times_ns or none
+        )
+    yield from cutter.rest()

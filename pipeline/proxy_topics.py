@@ -6,11 +6,18 @@ import logging
 from collections.abc import Collection, Mapping
 from contextlib import closing
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.batch import StoredBatch
-from reliable_pubsub.common.core.errors import FencedError, LostError, PubSubError, TruncatedError
-from reliable_pubsub.common.core.message_base import Start
+from reliable_pubsub.common.core.errors import (
+    DeniedError,
+    FencedError,
+    LostError,
+    PubSubError,
+    TruncatedError,
+)
+from reliable_pubsub.common.core.message_base import Role, Start
 from reliable_pubsub.common.core.retry import Clock, RetryPolicy
 from reliable_pubsub.common.core.start import at_time
 from reliable_pubsub.common.core.status import StatusReport
@@ -23,6 +30,7 @@ from reliable_pubsub.subscriber.reader import LogReader
 from .core.offsets import Offsets, TopicOffset
 from .core.options import SourceOptions
 from .core.planning import TopicExtent
+from .core.sides import swapped
 
 EXTENTS_S = 0.1  # an idle query asks about 90 times a second; the proxy is asked 10 times
 
@@ -37,6 +45,26 @@ def status_of(endpoint: str, retry: RetryPolicy) -> StatusReport:
     """
     with closing(StatusClient(endpoint, retry)) as status:
         return status.ask()
+
+
+def endpoints_by_role(given: str, retry: RetryPolicy) -> dict[Role, str]:
+    """Return both endpoints of a proxy, given one of them. See `swapped`.
+
+    Raises:
+        ProxyUnreachableError.
+    """
+    with closing(StatusClient(given, retry)) as status:
+        try:
+            report = status.summary()
+        except DeniedError:  # a key may use its own endpoint without the right to ask
+            return {"publisher": given, "subscriber": given}
+    publishers, subscribers = report.publisher_endpoint, report.subscriber_endpoint
+    if publishers is UNSET or subscribers is UNSET:
+        return {"publisher": given, "subscriber": given}
+    return {
+        "publisher": swapped(given, subscribers, publishers),
+        "subscriber": swapped(given, publishers, subscribers),
+    }
 
 
 class ProxyTopics:

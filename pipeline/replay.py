@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-import pyarrow.compute as pc
 from msgspec import Struct
 
 from reliable_pubsub.common.core.batch import Batch
@@ -101,12 +100,7 @@ def archived_batches(wanted: MessageRange, files: Iterable[ArchivedFile]) -> Ite
     """Return the messages of a range, from files that hold all of it; see `ReplayTopic.batches`."""
     for one in files:
         check_file(one.manifest, one.path)
-        for rows in rows_of(one.manifest, one.path, _COLUMNS, wanted):
-            offsets = rows.column("offset")
-            is_wanted = pc.and_(
-                pc.greater_equal(offsets, wanted.first), pc.less(offsets, wanted.end)
-            )
-            yield batch_of_rows(rows.filter(is_wanted))
+        yield from map(batch_of_rows, rows_of(one.manifest, one.path, _COLUMNS, wanted))
 
 
 class RateLimiter:

@@ -18,7 +18,7 @@ from reliable_pubsub.common.core.errors import ConfigurationError, UsageError
 from reliable_pubsub.common.progress import progress_bar
 from reliable_pubsub.common.terminal import say
 
-from .archive_files import place_of
+from .archive_files import ArchivePlace
 from .archive_tasks import ArchivedFile
 from .auditing import whereabouts
 from .core.planning import MessageRange
@@ -65,7 +65,7 @@ def _ranges(
         As `archived_past`.
     """
     if archive:
-        place = place_of(archive).address
+        place = ArchivePlace(archive).address
         return [archived_past(place, topic, first, end) for topic in topics]
     now = whereabouts(topics_wanted(topics, "", endpoint=access.read_at, retry=access.retry))
     found: list[tuple[MessageRange, tuple[ArchivedFile, ...] | None]] = []

@@ -32,6 +32,7 @@ from .core.outgoing import OutgoingRows
 from .core.sink_options import SinkOptions
 from .reach import ReachCheck, check_reachable, machine
 from .reading import leave_out_of_collections
+from .spark_errors import without_our_frames
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,6 +138,7 @@ class _Sink:
             _log.warning("what is staged is left to its age: %s", error)
 
 
+@without_our_frames
 class BatchSink(_Sink, DataSourceArrowWriter):
     """`df.write`: one transaction for each write, or with atomic=false many of each task."""
 
@@ -186,6 +188,7 @@ class BatchSink(_Sink, DataSourceArrowWriter):
         self._abort(self.writer, self.transaction, comes_again=bool(self._options.app_id))
 
 
+@without_our_frames
 class _OfQuery(_Sink):
     """One transaction for each batch of a streaming query."""
 
@@ -208,6 +211,7 @@ class _OfQuery(_Sink):
                 return
 
 
+@without_our_frames
 class StreamSink(_OfQuery, DataSourceStreamArrowWriter):
     """`df.writeStream`."""
 
@@ -222,6 +226,7 @@ class StreamSink(_OfQuery, DataSourceStreamArrowWriter):
         self._drop(messages)
 
 
+@without_our_frames
 class QuerySink(_OfQuery, DataSourceArrowWriter):
     """The only `df.write` in the `foreachBatch` of a query: what `StreamSink` is, in any mode."""
 

@@ -1,13 +1,12 @@
-"""Work on Spark's tasks: values in, values out, and our errors as they are on the driver.
-
-By a classic session (RDDs) and by Spark Connect, which has no RDDs (a function over rows).
-"""
+"""Work on Spark's tasks: values in, values out, and our errors as they are on the driver."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from functools import partial
+from itertools import chain
 from threading import Thread
 from typing import Any, Final, Protocol, TypeVar, get_type_hints
 from uuid import uuid4
@@ -18,7 +17,6 @@ from msgspec import Struct
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.functions import udf
 
 from reliable_pubsub.common.command_line import complain
 from reliable_pubsub.common.core.errors import PubSubError
@@ -90,19 +88,24 @@ class SparkTasks:
     def __init__(self, spark: SparkSession) -> None:
         """Take a session."""
         self.spark = spark
-        self._jobs: _Jobs = _ConnectJobs(spark) if is_connect(spark) else _ClassicJobs(spark)
+        self._is_connect = is_connect(spark)
+        self._where = "Spark Connect" if self._is_connect else str(spark.sparkContext.master)
+        self._group = ""
 
     @property
     def elsewhere(self) -> bool:
         """Whether tasks may run on other machines."""
-        return not runs_here(self._jobs.where)
+        return not runs_here(self._where)
 
     def round_size(self) -> int:
         """Twice the cores of this moment: Spark may have more of them next time.
 
         More tasks than cores are what makes dynamic allocation ask for executors.
         """
-        return max(2 * self._jobs.cores(), 2)
+        if not self._is_connect:
+            return max(2 * int(self.spark.sparkContext.defaultParallelism), 2)
+        # As many as Spark cuts a table into by default.
+        return max(2 * self.spark.range(0, 1 << 20).mapInArrow(_one_row, "n bigint").count(), 2)
 
     def run(self, act: Callable[[W], R], work: Sequence[W], on_done: OnDone = unshown) -> list[R]:
         """Give the results in the order of the work. All of it is one job of Spark.
@@ -114,19 +117,21 @@ class SparkTasks:
             PubSubError: the first that a task met, with its code and exit code.
             SparkGoneError, SparkFailedError: Spark could not do it.
         """
-        if not work:
-            return []
-        kind = get_type_hints(act)["return"]
-
-        def attempt(number: int) -> bytes:
-            leave_out_of_collections()
-            return _answer_of(lambda: act(work[number]))
-
         count = len(work)
-        texts = self._answered(lambda: self._jobs.collect(attempt, count), count, on_done)
-        if len(texts) != len(work):
+        if not count:
+            return []
+
+        def some(batches: Iterator[pa.RecordBatch]) -> list[tuple[int, R]]:
+            numbers = (n for batch in batches for n in batch.column("id").to_pylist())
+            return [(n, act(work[n])) for n in numbers]
+
+        result: Any = get_type_hints(act)["return"]
+        kind: Any = list[tuple[int, result]]
+        rows = partial(self.spark.range, 0, count, 1, count)
+        found = dict(chain(*self.run_over(rows, some, kind, on_done, count)))
+        if len(found) != count:
             raise SparkGoneError("Spark gave back less than it was asked for; run again to resume")
-        return [_read_answer(text, kind) for text in texts]
+        return [found[number] for number in range(count)]
 
     def run_over(
         self,
@@ -134,8 +139,12 @@ class SparkTasks:
         act: Callable[[Iterator[pa.RecordBatch]], R],
         kind: type[R],
         on_done: OnDone = unshown,
+        count: int = 0,
     ) -> list[R]:
         """Give the results of a function over each partition of a frame, in no order.
+
+        Args:
+            count: of the partitions, if it is known.
 
         Every partition is read once at least, and may be read again. Raises as `run`.
         """
@@ -150,7 +159,7 @@ class SparkTasks:
                 bytes(row.answer) for row in rows().mapInArrow(answer, "answer binary").collect()
             ]
 
-        return [_read_answer(one, kind) for one in self._answered(collect, 0, on_done)]
+        return [_read_answer(one, kind) for one in self._answered(collect, count, on_done)]
 
     def rows(self, frame: DataFrame) -> list[Row]:
         """Collect the rows of a frame. Raises as `run`."""
@@ -183,18 +192,18 @@ class SparkTasks:
 
         def collect() -> None:
             try:
-                self._jobs.begin()
+                self._begin()
                 answered.set_result(job())
             except BaseException as error:  # it is raised where the job was asked for
                 answered.set_exception(error)
 
         thread = Thread(target=collect, daemon=True)
         thread.start()
-        wait = CoreWait(time.monotonic(), self._jobs.where)
+        wait = CoreWait(time.monotonic(), self._where)
         told = 0
         while thread.is_alive():
             thread.join(LOOK_S)
-            advance = self._jobs.advance() if thread.is_alive() else JobProgress(0, count)
+            advance = self._progress() if thread.is_alive() else JobProgress(0, count)
             sentence = wait.look(time.monotonic(), advance)
             if sentence and not answered.done():
                 complain(sentence)
@@ -202,6 +211,34 @@ class SparkTasks:
                 on_done(advance.done - told)
                 told = advance.done
         return answered.result()
+
+    def _begin(self) -> None:
+        """Begin a job in this thread. Spark Connect has neither active sessions nor job groups."""
+        if self._is_connect:
+            return
+        # Spark looks for formats that were registered in the session of the thread that asks.
+        session: Any = self.spark
+        java = SparkSession._get_j_spark_session_class(session._jvm)
+        java.setActiveSession(session._jsparkSession)
+        self._group = group = f"reliable-pubsub-{uuid4()}"
+        session.sparkContext.setJobGroup(group, "reliable-pubsub")  # of this thread
+
+    def _progress(self) -> JobProgress:
+        """Return how far the job is; asked by another thread. Spark Connect does not say."""
+        if self._is_connect:
+            return JobProgress(is_planned=False)
+        tracker = self.spark.sparkContext.statusTracker()
+        running = done = 0
+        is_planned = False
+        for job in tracker.getJobIdsForGroup(self._group):
+            about = tracker.getJobInfo(job)
+            is_planned |= about is not None and about.status == "RUNNING"
+            for stage in about.stageIds if about else ():
+                tasks = tracker.getStageInfo(stage)
+                if tasks:
+                    running += tasks.numActiveTasks
+                    done += tasks.numCompletedTasks
+        return JobProgress(running, done, is_planned)
 
 
 def raise_known(error: BaseException) -> None:
@@ -215,96 +252,7 @@ def raise_known(error: BaseException) -> None:
         raise known from error
 
 
-class _Jobs(Protocol):
-    """One kind of session."""
-
-    where: str
-
-    def begin(self) -> None:
-        """This thread begins a job."""
-
-    def collect(self, attempt: Callable[[int], bytes], count: int) -> list[bytes]:
-        """Give attempt(0) to attempt(count - 1), each made by a task."""
-
-    def advance(self) -> JobProgress:
-        """How far that is; asked by another thread."""
-
-    def cores(self) -> int:
-        """How many tasks run at a time now."""
-
-
-class _ClassicJobs:
-    """By RDDs of a session in this process."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._session: Any = spark
-        self._context = spark.sparkContext
-        self.where = str(self._context.master)
-        self._group = ""
-
-    def begin(self) -> None:
-        # Spark looks for formats that were registered in the session of the thread that asks.
-        java = SparkSession._get_j_spark_session_class(self._session._jvm)
-        java.setActiveSession(self._session._jsparkSession)
-        self._group = group = f"reliable-pubsub-{uuid4()}"
-        self._context.setJobGroup(group, "reliable-pubsub")  # of this thread
-
-    def collect(self, attempt: Callable[[int], bytes], count: int) -> list[bytes]:
-        numbers = self._context.parallelize(range(count), count)
-        return [bytes(one) for one in numbers.map(attempt).collect()]
-
-    def advance(self) -> JobProgress:
-        tracker = self._context.statusTracker()
-        running = done = 0
-        is_planned = False
-        for job in tracker.getJobIdsForGroup(self._group):
-            about = tracker.getJobInfo(job)
-            is_planned |= about is not None and about.status == "RUNNING"
-            for stage in about.stageIds if about else ():
-                tasks = tracker.getStageInfo(stage)
-                if tasks:
-                    running += tasks.numActiveTasks
-                    done += tasks.numCompletedTasks
-        return JobProgress(running, done, is_planned)
-
-    def cores(self) -> int:
-        return int(self._context.defaultParallelism)
-
-
-class _ConnectJobs:
-    """By Spark Connect: a function over the rows of a table that has one for each task."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-        self.where = "Spark Connect"
-        self.begin()
-        spark.registerProgressHandler(self._hear)  # type: ignore[arg-type]  # by keywords
-
-    def _hear(self, stages: Any, inflight_tasks: int, **more: Any) -> None:
-        finished = sum(one.num_completed_tasks for one in stages or ())
-        self._advance = JobProgress(int(inflight_tasks), finished, is_planned=bool(stages))
-
-    def begin(self) -> None:
-        self._advance = JobProgress(is_planned=False)  # of a stream nothing is ever heard
-
-    def collect(self, attempt: Callable[[int], bytes], count: int) -> list[bytes]:
-        numbers = self._spark.range(0, count, 1, count)
-        rows = numbers.select(
-            "id", udf(attempt, "binary", useArrow=False)("id").alias("answer")
-        ).collect()
-        return [bytes(row.answer) for row in sorted(rows, key=lambda row: int(row.id))]
-
-    def advance(self) -> JobProgress:
-        return self._advance
-
-    def cores(self) -> int:
-        """As many as Spark cuts a table into by default."""
-        return self._spark.range(0, 1 << 20).mapInArrow(_one_row, "n bigint").count()
-
-
 def _one_row(batches: Any) -> Any:
     """A row for each task that has rows."""
-    import pyarrow as pa
-
     if next(iter(batches), None) is not None:
         yield pa.RecordBatch.from_pydict({"n": pa.array([1], pa.int64())})

@@ -91,8 +91,11 @@ class Observation:
     def described(self, report: StatusReport, engine: Engine) -> StatusReport:
         """A STATUS, with what the engine does not know."""
         state = engine.state
+        publishers, subscribers = self._endpoints.doors
         return replace(
             report,
+            publisher_endpoint=publishers.endpoint,
+            subscriber_endpoint=subscribers.endpoint,
             push=self._endpoints.push.pushes.status(),
             ingress=self._endpoints.ingress.status(engine),
             connections=self._endpoints.entrance.status(),

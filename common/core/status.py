@@ -260,6 +260,9 @@ class StatusReport(Reply, frozen=True, kw_only=True, tag="STATUS_REPORT"):
     ingress: IngressStatus | UnsetType = UNSET  # filled in by the server
     waiting_gets: int | UnsetType = UNSET  # unset: none
     kept: KeptStatus | UnsetType = UNSET  # on the first page
+    # The endpoints for requests, filled in by the server: a client of one finds the other.
+    publisher_endpoint: str | UnsetType = UNSET
+    subscriber_endpoint: str | UnsetType = UNSET
     store_path: str = ""
     standbys: int | UnsetType = UNSET  # proxies that stand by; unset: this store has none
     why_dead: str | UnsetType = UNSET  # why the process needs a restart; unset: it does not

@@ -7,6 +7,8 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
+from .planning import TopicExtent
+
 AUDITOR = "auditor"
 
 
@@ -36,15 +38,7 @@ class Extent(Struct, frozen=True):
     end: int
 
 
-class Whereabouts(Struct, frozen=True):
-    """The proxy's current report about a topic."""
-
-    log: str
-    start: int
-    end: int
-
-
-def of_one_log(archived: Sequence[A], now: Mapping[str, Whereabouts]) -> tuple[list[A], list[str]]:
+def of_one_log(archived: Sequence[A], now: Mapping[str, TopicExtent]) -> tuple[list[A], list[str]]:
     """What is archived of the log that a topic has now, or had last; and warnings of the rest."""
     logs = {one.topic: one.log for one in archived} | {t: one.log for t, one in now.items()}
     strange = sorted({one.topic for one in archived if one.log != logs[one.topic]})
@@ -55,7 +49,7 @@ def of_one_log(archived: Sequence[A], now: Mapping[str, Whereabouts]) -> tuple[l
     return [one for one in archived if one.log == logs[one.topic]], warnings
 
 
-def extents(archived: Sequence[TopicRange], now: Mapping[str, Whereabouts]) -> dict[str, Extent]:
+def extents(archived: Sequence[TopicRange], now: Mapping[str, TopicExtent]) -> dict[str, Extent]:
     """From where to where each topic is known, by its archive, the proxy, or both."""
     borders: dict[str, list[tuple[int, int]]] = {}
     for one in archived:

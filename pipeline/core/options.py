@@ -25,7 +25,7 @@ from reliable_pubsub.common.core.schemas import convert, json_decoder
 from reliable_pubsub.common.core.settings import SUBSCRIBER_ENDPOINT
 from reliable_pubsub.common.core.start import parse_start
 from reliable_pubsub.common.core.step_file import or_else
-from reliable_pubsub.common.core.wording import did_you_mean, facts, given_type, plain, refused
+from reliable_pubsub.common.core.wording import did_you_mean, plain, refused
 
 from .instants import instant_ns
 from .places import check_archive
@@ -47,17 +47,10 @@ class ProxyWords(Struct, kw_only=True, rename="camel"):
     """The options of source and sink that say how the proxy is asked."""
 
     endpoint: str
-    allow_plaintext: Annotated[
-        Flag,
-        Meta(description="true: the endpoint may be on another machine; traffic is not encrypted"),
-    ] = "false"
+    allow_plaintext: Flag = "false"
     path: str | UnsetType = UNSET  # what `.load("a,b")` or `.save("a")` says
-    timeout_ms: Annotated[
-        Positive, Meta(description="milliseconds to wait for one answer of the proxy")
-    ] = int(USUAL.timeout_s * 1000)
-    retries: Annotated[int, Meta(ge=0, le=NUMBER_MAX, description="how often to ask again")] = (
-        RETRIES_MAX
-    )
+    timeout_ms: Positive = int(USUAL.timeout_s * 1000)
+    retries: Annotated[int, Meta(ge=0, le=NUMBER_MAX)] = RETRIES_MAX
 
     def check_endpoint(self) -> None:
         """Refuse an endpoint that cannot be.
@@ -79,99 +72,37 @@ class ProxyWords(Struct, kw_only=True, rename="camel"):
 
 
 class SourceWords(ProxyWords, kw_only=True, rename="camel"):
-    """The options of the source, as they are written."""
+    """The options of the source, as they are written. docs/pipeline.md has their meanings."""
 
-    endpoint: Annotated[str, Meta(description="the proxy's endpoint for subscribers")] = (
-        SUBSCRIBER_ENDPOINT
-    )
-    subscribe: Annotated[str | UnsetType, Meta(description="topics, separated by commas")] = UNSET
-    subscribe_pattern: Annotated[
-        str | UnsetType,
-        Meta(description="a regular expression; topics whose whole name matches, also later ones"),
-    ] = UNSET
-    starting_offsets: Annotated[
-        str | UnsetType,
-        Meta(description='earliest (default), latest, or JSON such as {"a": 23, "b": "latest"}'),
-    ] = UNSET
-    starting_timestamp: Annotated[
-        str | UnsetType,
-        Meta(description="begin with the first message taken at this time or later"),
-    ] = UNSET
-    ending_offsets: Annotated[
-        str | UnsetType,
-        Meta(description="as startingOffsets (exclusive); latest is the default of a batch"),
-    ] = UNSET
-    ending_timestamp: Annotated[
-        str | UnsetType,
-        Meta(description="end before the first message taken at this time or later"),
-    ] = UNSET
-    max_offsets_per_trigger: Annotated[
-        Positive, Meta(description="messages of one batch of a stream, over all topics")
-    ] = MAX_OFFSETS_PER_TRIGGER
-    min_offsets_per_trigger: Annotated[
-        Positive | UnsetType,
-        Meta(description="start a stream's batch only with this many messages"),
-    ] = UNSET
-    max_trigger_delay: Annotated[
-        str,
-        Meta(description="with minOffsetsPerTrigger: start anyway after this time, such as 30s"),
-    ] = "15m"
-    max_bytes_per_trigger: Annotated[
-        Positive | UnsetType,
-        Meta(description="bytes of one batch of a stream, by the average size in each topic"),
-    ] = UNSET
-    min_partitions: Annotated[
-        Positive, Meta(description="at least so many tasks, where there are so many messages")
-    ] = 1
-    max_records_per_partition: Annotated[Positive, Meta(description="messages of one task")] = (
-        MAX_RECORDS_PER_PARTITION
-    )
-    fail_on_data_loss: Annotated[
-        Flag,
-        Meta(
-            description="true (default): stop where messages were removed; false: go on after them"
-        ),
-    ] = "true"
-    fail_on_missing_topic: Annotated[
-        Flag,
-        Meta(
-            description="true (default): a stream fails if a topic of `subscribe` is missing for "
-            "missingTopicTimeout; false: it waits"
-        ),
-    ] = "true"
-    missing_topic_timeout: Annotated[
-        str, Meta(description="how long a stream waits for a missing topic, such as 90s or 10m")
-    ] = "1m"
-    include_headers: Annotated[Flag, Meta(description="false leaves the column out")] = "true"
-    subscriber: Annotated[
-        str,
-        Meta(description="id under which the proxy knows this query's place: lag, retention"),
-    ] = ""
-    table: Annotated[
-        Table,
-        Meta(description="messages (default), topics, subscriptions, publishers"),
-    ] = "messages"
-    archive: Annotated[
-        str,
-        Meta(description="read this archive in place of the proxy: --folder of pipeline archive"),
-    ] = ""
+    endpoint: str = SUBSCRIBER_ENDPOINT
+    subscribe: str | UnsetType = UNSET
+    subscribe_pattern: str | UnsetType = UNSET
+    starting_offsets: str | UnsetType = UNSET
+    starting_timestamp: str | UnsetType = UNSET
+    ending_offsets: str | UnsetType = UNSET
+    ending_timestamp: str | UnsetType = UNSET
+    max_offsets_per_trigger: Positive = MAX_OFFSETS_PER_TRIGGER
+    min_offsets_per_trigger: Positive = 1
+    max_trigger_delay: str = "15m"
+    max_bytes_per_trigger: Positive | UnsetType = UNSET
+    min_partitions: Positive = 1
+    max_records_per_partition: Positive = MAX_RECORDS_PER_PARTITION
+    fail_on_data_loss: Flag = "true"
+    fail_on_missing_topic: Flag = "true"
+    missing_topic_timeout: str = "1m"
+    include_headers: Flag = "true"
+    subscriber: str = ""
+    table: Table = "messages"
+    archive: str = ""
 
 
-def described(kind: type[Struct]) -> dict[str, str]:
-    """The options of a kind, with their meanings; `path` is not for people."""
-    return {
-        one.encode_name: about["description"]
-        for one in fields(kind)
-        if (about := facts(given_type(one.type)))
-    }
+def option_names(kind: type[Struct]) -> list[str]:
+    """Return the names that people write; `path` is not one of them."""
+    return [one.encode_name for one in fields(kind) if one.name != "path"]
 
 
-_ITS_TRIGGER: Final = (
-    "a batch has what came since the last one: .trigger(processingTime=...) says how long it waits"
-)
 _INSTEAD: Final[Mapping[str, str]] = {  # by the lower name of an option of Kafka
-    "kafka.bootstrap.servers": "'endpoint' says where the proxy is, such as tcp://127.0.0.1:5556 "
-    "to read and tcp://127.0.0.1:5555 to write",
+    "kafka.bootstrap.servers": "'endpoint' says where the proxy is, such as tcp://127.0.0.1:5556",
     "kafka.group.id": "'subscriber' is an id under which the proxy knows the place of the query",
     "groupidprefix": "'subscriber' is an id under which the proxy knows the place of the query",
     "kafka.security.protocol": "keys encrypt traffic: reliable-pubsub keys --help",
@@ -185,7 +116,7 @@ _INSTEAD: Final[Mapping[str, str]] = {  # by the lower name of an option of Kafk
     "themselves",
     "fetchoffset.numretries": "'retries' says how often a request is sent again",
 }
-OPTIONS: Final[Mapping[str, str]] = described(SourceWords)
+OPTIONS: Final = option_names(SourceWords)
 # What Spark's catalog adds to the options of each table that it makes, in any order.
 _OF_THE_CATALOG: Final = frozenset({"owner", "provider"})
 _VIEW: Final = "write CREATE TEMPORARY VIEW name USING reliable_pubsub OPTIONS (...)"
@@ -252,7 +183,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         starting=starting or Positions("earliest"),
         ending=_positions("ending", words.ending_offsets, words.ending_timestamp, "latest"),
         trigger_rows_max=words.max_offsets_per_trigger,
-        trigger_rows_min=or_else(words.min_offsets_per_trigger, 1),
+        trigger_rows_min=words.min_offsets_per_trigger,
         trigger_delay_s=_seconds("maxTriggerDelay", words.max_trigger_delay),
         trigger_bytes_max=or_else(words.max_bytes_per_trigger, None),
         partitions_min=words.min_partitions,
@@ -312,7 +243,7 @@ def typed_options(given: Mapping[str, str], kind: type[T]) -> T:
     for name, text in given.items():
         option = by_lower.get(name.lower())
         if option is None:
-            known = described(kind)
+            known = option_names(kind)
             advice = _of_kafka(name) or did_you_mean(name, known)
             advice = advice or f"; known are {', '.join(known)}"
             raise UsageError(f"option {name!r:.60} is unknown{advice}")

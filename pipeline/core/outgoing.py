@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Final
 
@@ -13,28 +13,76 @@ import pyarrow.compute as pc
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.batch import Batch, column, message_bytes
 from reliable_pubsub.common.core.errors import UsageError
-from reliable_pubsub.common.core.limits import KIB
+from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, KIB
 from reliable_pubsub.common.core.payload import CONTENT_TYPE
 from reliable_pubsub.publisher.core.outbox import Encoded, encoded_batch
 
 BATCH_BYTES: Final = 256 * KIB  # a subscriber that wants one message is sent the whole batch
 
-_Headers = dict[str, str] | None
+_OF_A_VALUE: Final = message_bytes(b"")  # what a message takes besides its value
+
+_Headers = Mapping[str, str] | None
 
 
-class _Rows:
-    """Rows of one topic that are not a batch yet."""
+class BatchCutter:
+    """Collects messages in their order, and gives a batch whenever there is enough."""
 
-    def __init__(self) -> None:
-        self.values: list[bytes] = []
-        self.keys: list[bytes | None] = []
-        self.headers: list[_Headers] = []
-        self.event_times_ns: list[int | None] = []
-        self.bytes = 0
+    def __init__(self, messages_max: int = BATCH_MESSAGES_MAX) -> None:
+        """Begin.
 
-    def encoded(self, topic: str) -> Encoded:
-        columns = (column(self.keys), column(self.headers), column(self.event_times_ns))
-        return encoded_batch(topic, Batch(self.values, *columns))
+        Args:
+            messages_max: of a batch.
+        """
+        self._messages_max = messages_max
+        self._clear()
+
+    def _clear(self) -> None:
+        self._values: list[bytes] = []
+        self._keys: list[bytes | None] = []
+        self._headers: list[_Headers] = []
+        self._event_times_ns: list[int | None] = []
+        self._bytes = 0
+
+    def add(
+        self,
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None],
+        headers: Sequence[_Headers],
+        times_ns: Sequence[int | None],
+    ) -> Iterator[Batch]:
+        """Take messages; gives the batches that are full."""
+        columns = (keys, headers, times_ns)
+        if all(one.count(None) == len(one) for one in columns):
+            sizes: Iterator[int] = map(_OF_A_VALUE.__add__, map(len, values))
+        else:
+            sizes = map(message_bytes, values, *columns)
+        ends = list(accumulate(sizes))
+        first = base = 0
+        while first < len(values):
+            end = bisect_right(ends, base + BATCH_BYTES - self._bytes, lo=first)
+            end = min(end, first + self._messages_max - len(self._values))
+            if end == first and not self._values:
+                end += 1  # a long one is a batch alone; one that is too long is refused there
+            self._values += values[first:end]
+            self._keys += keys[first:end]
+            self._headers += headers[first:end]
+            self._event_times_ns += times_ns[first:end]
+            if end > first:
+                self._bytes += ends[end - 1] - base
+                base, first = ends[end - 1], end
+            if first < len(values):
+                yield from self.rest()
+
+    def rest(self) -> Iterator[Batch]:
+        """What is left, at the end."""
+        if self._values:
+            yield Batch(
+                self._values,
+                column(self._keys),
+                column(self._headers),
+                column(self._event_times_ns),
+            )
+            self._clear()
 
 
 class OutgoingRows:
@@ -49,7 +97,7 @@ class OutgoingRows:
         """
         self._topic = topic
         self._content_type = content_type
-        self._open: dict[str, _Rows] = {}
+        self._open: dict[str, BatchCutter] = {}
 
     def add(self, rows: pa.RecordBatch) -> Iterator[Encoded]:
         """Take rows; gives the batches that are full.
@@ -70,31 +118,14 @@ class OutgoingRows:
 
     def rest(self) -> Iterator[Encoded]:
         """What is left, at the end."""
-        for topic, rows in self._open.items():
-            yield rows.encoded(topic)
-        self._open.clear()
+        for topic, cutter in self._open.items():
+            yield from (encoded_batch(topic, one) for one in cutter.rest())
 
     def _add(self, topic: str, rows: pa.RecordBatch) -> Iterator[Encoded]:
-        values = _bytes(rows, "value")
-        keys = _bytes(rows, "key")
-        headers = self._headers(rows)
-        times_ns = _event_times_ns(rows)
-        ends = list(accumulate(map(message_bytes, values, keys, headers, times_ns)))
-        first = base = 0
-        while first < len(values):
-            open_rows = self._open.setdefault(topic, _Rows())
-            end = bisect_right(ends, base + BATCH_BYTES - open_rows.bytes, lo=first)
-            if end == first and not open_rows.values:
-                end += 1  # a long row is a batch alone; one that is too long is refused there
-            open_rows.values += values[first:end]
-            open_rows.keys += keys[first:end]
-            open_rows.headers += headers[first:end]
-            open_rows.event_times_ns += times_ns[first:end]
-            if end > first:
-                open_rows.bytes += ends[end - 1] - base
-                base, first = ends[end - 1], end
-            if first < len(values):
-                yield self._open.pop(topic).encoded(topic)
+        columns = (_bytes(rows, "value"), _bytes(rows, "key"), self._headers(rows))
+        cutter = self._open.setdefault(topic, BatchCutter())
+        for batch in cutter.add(*columns, _event_times_ns(rows)):
+            yield encoded_batch(topic, batch)
 
     def _headers(self, rows: pa.RecordBatch) -> list[_Headers]:
         named = "headers" in rows.schema.names

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from reliable_pubsub.common.core.endpoint import is_local
 from reliable_pubsub.common.core.errors import (
     ConfigurationError,
+    DamagedError,
     PubSubError,
     StorageFailedError,
     UsageError,
@@ -114,6 +115,15 @@ _REASONS: Final[tuple[tuple[str, type[PubSubError], str], ...]] = (
 def readable(error: Exception) -> str:
     """What delta-rs says in a tree with colours, and a store in XML, on one line."""
     return " ".join(_COLOURS_AND_TREES.sub(" ", str(error)).split())
+
+
+def folder_error(address: str, error: Exception) -> PubSubError:
+    """Return what a failure of a file system means."""
+    reason = getattr(error, "strerror", "") or readable(error)
+    return DamagedError(
+        f"{address}: cannot be read or written: {reason}. "
+        "Nothing was changed: bring it back, or archive to another folder"
+    )
 
 
 def objects_error(address: str, error: Exception) -> PubSubError:

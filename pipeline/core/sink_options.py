@@ -14,52 +14,22 @@ from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.settings import PUBLISHER_ENDPOINT
 from reliable_pubsub.common.core.step_file import or_else
 
-from .options import Flag, ProxyWords, described, typed_options
+from .options import Flag, ProxyWords, option_names, typed_options
 
 
 class SinkWords(ProxyWords, kw_only=True, rename="camel"):
-    """The options of the sink, as they are written."""
+    """The options of the sink, as they are written. docs/pipeline.md has their meanings."""
 
-    endpoint: Annotated[str, Meta(description="the proxy's endpoint for publishers")] = (
-        PUBLISHER_ENDPOINT
-    )
-    topic: Annotated[
-        str | UnsetType, Meta(description="where all rows go; without it the column topic says so")
-    ] = UNSET
-    codec: Annotated[
-        Literal["json", "text"] | UnsetType,
-        Meta(
-            description="encoding of the values; "
-            "sets the header content-type of rows that have none"
-        ),
-    ] = UNSET
-    sink_id: Annotated[
-        str | UnsetType, Meta(description="begin of the publisher's id; the query's own id follows")
-    ] = UNSET
-    txn_app_id: Annotated[
-        str | UnsetType, Meta(description="of a batch: the publisher's id, with txnVersion")
-    ] = UNSET
-    txn_version: (
-        Annotated[
-            int,
-            Meta(
-                ge=0,
-                le=NUMBER_MAX,
-                description="of a batch: grows with each write; a repeated one stores nothing",
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    atomic: Annotated[
-        Flag,
-        Meta(
-            description="of a batch: true (default): one transaction, at most 128 MiB; false: any "
-            "size, visible part by part, and the repeat of a write goes on where it stopped"
-        ),
-    ] = "true"
+    endpoint: str = PUBLISHER_ENDPOINT
+    topic: str | UnsetType = UNSET
+    codec: Literal["json", "text"] | UnsetType = UNSET
+    sink_id: str | UnsetType = UNSET
+    txn_app_id: str | UnsetType = UNSET
+    txn_version: Annotated[int, Meta(ge=0, le=NUMBER_MAX)] | UnsetType = UNSET
+    atomic: Flag = "true"
 
 
-SINK_OPTIONS: Final[Mapping[str, str]] = described(SinkWords)
+SINK_OPTIONS: Final = option_names(SinkWords)
 OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})  # it keeps them here
 RUN_ID_CHARS: Final = 37  # "-" and a UUID
 TASK_CHARS: Final = 12  # "-part-" and the number of a task

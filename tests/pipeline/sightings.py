@@ -14,8 +14,8 @@ from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.journal import AnyLine, Begin, End, Found, FoundEnd, Seen
 from reliable_pubsub.lab.core.run import LabRun
 from reliable_pubsub.pipeline.archive_tasks import ArchivedFile, rows_of
-from reliable_pubsub.pipeline.core.evidence import AUDITOR, Whereabouts, extents, of_one_log
-from reliable_pubsub.pipeline.core.planning import MessageRange
+from reliable_pubsub.pipeline.core.evidence import AUDITOR, extents, of_one_log
+from reliable_pubsub.pipeline.core.planning import MessageRange, TopicExtent
 from reliable_pubsub.pipeline.reading import stored_range
 from reliable_pubsub.subscriber.reader import LogReader
 
@@ -66,7 +66,7 @@ def with_log(
     run: LabRun,
     archived: Sequence[Sighting],
     live: Sequence[Sighting],
-    now: Mapping[str, Whereabouts],
+    now: Mapping[str, TopicExtent],
     *,
     pid: int,
 ) -> LabRun:
@@ -98,7 +98,7 @@ def _after(lines: Sequence[AnyLine]) -> int:
 
 def _lines(
     sightings: Sequence[Sighting],
-    now: Mapping[str, Whereabouts],
+    now: Mapping[str, TopicExtent],
     known: Mapping[str, Mapping[str, int]],
     at_ns: int,
     pid: int,

@@ -19,7 +19,7 @@ from reliable_pubsub.common.core.errors import (
 )
 from reliable_pubsub.pipeline import archive as disk
 from reliable_pubsub.pipeline.archive import Archive, archived_files, read_manifests
-from reliable_pubsub.pipeline.archive_files import LOG, Location, place_of
+from reliable_pubsub.pipeline.archive_files import LOG, ArchivePlace, Location
 from reliable_pubsub.pipeline.archive_tasks import (
     StageRange,
     check_file,
@@ -94,7 +94,7 @@ def catch_up(proxy: MemoryProxy, folder: Location, **more: Any) -> int:
 
 def compact(folder: Location) -> None:
     """Make large files of small ones, as any program that knows Delta may."""
-    place = place_of(folder)
+    place = ArchivePlace(folder)
     DeltaTable(place.address, storage_options=place.options).optimize.compact()
 
 
@@ -411,7 +411,7 @@ class TestTwoDrivers:
     def test_may_both_make_the_archive(self, tmp_path: Path) -> None:
         (tmp_path / LOG).mkdir()  # of one that died as it began
         for _ in range(2):
-            disk.make_table(place_of(tmp_path))
+            disk.make_table(ArchivePlace(tmp_path))
 
         assert read_manifests(tmp_path) == []
 

@@ -15,7 +15,7 @@ from reliable_pubsub.common.core.errors import DamagedError, UsageError
 from reliable_pubsub.pipeline import archive as table
 from reliable_pubsub.pipeline.__main__ import main
 from reliable_pubsub.pipeline.archive import Archive, archived_files, read_manifests
-from reliable_pubsub.pipeline.archive_files import place_of
+from reliable_pubsub.pipeline.archive_files import ArchivePlace
 from reliable_pubsub.pipeline.auditing import judge_log, kept_files
 from reliable_pubsub.pipeline.core.places import check_archive, delta_options
 from reliable_pubsub.pipeline.replay import archived_batches, archived_past
@@ -96,7 +96,7 @@ class TestAnArchiveInAnObjectStore:
 
     def test_takes_one_of_two_commits_that_are_put_at_the_same_moment(self, bucket: str) -> None:
         """Both drivers have looked before; only the store can tell them apart."""
-        place = place_of(bucket.replace("bucket/", "bucket/race/"))
+        place = ArchivePlace(bucket.replace("bucket/", "bucket/race/"))
         table.make_table(place)
         tables = [table.open_table(place) for _ in range(2)]
 
@@ -226,11 +226,14 @@ class TestAStoreThatCannotBeUsed:
     def test_is_one_paragraph_also_where_a_task_cannot_put(
         self, bucket: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        place = place_of(bucket)
+        place = ArchivePlace(bucket)
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "stranger")
 
-        with place.new_file("x") as file, pytest.raises(UsageError, match="for Spark's workers"):
-            place.keep(file, "x/y.parquet")
+        with (
+            pytest.raises(UsageError, match="for Spark's workers"),
+            place.new_file("x") as (file, _),
+        ):
+            file.write(b"x")
 
 
 @pytest.mark.parametrize(

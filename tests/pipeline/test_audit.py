@@ -16,8 +16,8 @@ from reliable_pubsub.pipeline import auditing
 from reliable_pubsub.pipeline.archive import Archive
 from reliable_pubsub.pipeline.archiving import Archiving
 from reliable_pubsub.pipeline.auditing import judge_log, kept_files, whereabouts
-from reliable_pubsub.pipeline.core.evidence import Whereabouts, extents, of_one_log
-from reliable_pubsub.pipeline.core.planning import MessageRange
+from reliable_pubsub.pipeline.core.evidence import extents, of_one_log
+from reliable_pubsub.pipeline.core.planning import MessageRange, TopicExtent
 from reliable_pubsub.pipeline.job import topics_wanted
 from reliable_pubsub.pipeline.proxy_topics import ProxyTopics
 from reliable_pubsub.pipeline.tasks import SparkTasks
@@ -31,7 +31,7 @@ LOG = "x.1"
 class TestAnArchiveAndALiveTopic:
     def test_are_one_log(self) -> None:
         archived = [MessageRange("t", LOG, 0, 4)]
-        now = {"t": Whereabouts(LOG, 2, 6)}
+        now = {"t": TopicExtent(LOG, 2, 6)}
 
         assert of_one_log(archived, now) == (archived, [])
         extent = extents(archived, now)["t"]
@@ -40,7 +40,7 @@ class TestAnArchiveAndALiveTopic:
     def test_of_two_logs_are_not_mixed(self) -> None:
         archived = [MessageRange("t", "old.1", 0, 2)]
 
-        kept, warnings = of_one_log(archived, {"t": Whereabouts(LOG, 0, 2)})
+        kept, warnings = of_one_log(archived, {"t": TopicExtent(LOG, 0, 2)})
 
         assert kept == []
         assert "another log" in warnings[0]

@@ -51,12 +51,6 @@ def test_the_page_names_every_job() -> None:
     assert sorted(named) == sorted(main.list_commands(click.Context(main)))
 
 
-def test_the_query_on_the_page_is_that_of_its_file() -> None:
-    (query,) = re.findall(r"(?s)```sql\n(.*?)```", PAGE)
-
-    assert (ROOT / "configs" / "pipeline" / "words.sql").read_text().endswith(query)
-
-
 @pytest.mark.parametrize(
     "path", sorted((ROOT / "configs" / "pipeline").glob("*.yaml")), ids=lambda path: path.stem
 )

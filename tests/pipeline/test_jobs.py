@@ -197,7 +197,8 @@ class TestAJob:
     ) -> None:
         closed: list[ProxyTopics] = []
         monkeypatch.setattr(ProxyTopics, "close", lambda view: closed.append(view))
-        words = ["--topic", "t", "--folder", str(tmp_path / "a"), "--endpoint", NOWHERE]
+        monkeypatch.setenv("RELIABLE_PUBSUB_SUBSCRIBER_ENDPOINT", NOWHERE)
+        words = ["--topic", "t", "--folder", str(tmp_path / "a")]
 
         ended = CliRunner().invoke(
             archiving.main, [*words, "--ack-timeout", "0.1", "--send-retries", "0"]

@@ -15,8 +15,9 @@ from reliable_pubsub.common.core.keys import ClientKeys, KeyPair, SecureEndpoint
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.run import LabRun
 from reliable_pubsub.lab.core.verdict import RuleVerdict, Verdict
-from reliable_pubsub.pipeline.core.evidence import Whereabouts, extents
+from reliable_pubsub.pipeline.core.evidence import extents
 from reliable_pubsub.pipeline.core.log_verdict import log_verdict
+from reliable_pubsub.pipeline.core.planning import TopicExtent
 from reliable_pubsub.pipeline.job import topics_wanted
 from reliable_pubsub.pipeline.log_rules import ARCHIVED, LIVE, live_source, look_at
 from reliable_pubsub.pipeline.tasks import SparkTasks
@@ -39,7 +40,7 @@ class Histories:
     def __init__(self) -> None:
         self.archived: list[Sighting] = []
         self.live: list[Sighting] = []
-        self.now: dict[str, Whereabouts] = {}
+        self.now: dict[str, TopicExtent] = {}
 
     def add(
         self,
@@ -57,7 +58,7 @@ class Histories:
         if live is not None:
             here = sorted(live, key=lambda seen: seen.offset)
             self.live.append(Sighting(topic, "x.1", first, end, here))
-            self.now[topic] = Whereabouts("x.1", first, end)
+            self.now[topic] = TopicExtent("x.1", first, end)
 
     def by_the_checker(self) -> Verdict:
         nothing = LabRun(lines=[], outputs={})
@@ -140,7 +141,7 @@ def test_the_keys_of_an_endpoint_travel_with_the_source_of_a_live_log() -> None:
     keys = ClientKeys(own=KeyPair(public="p" * 40, secret="s" * 40), server="t" * 40)
     options = topics_wanted([], ".*", endpoint=SecureEndpoint(NOWHERE, keys), retry=STUBBORN)
 
-    kind = live_source(options, {"t": Whereabouts("x.1", 3, 7)})
+    kind = live_source(options, {"t": TopicExtent("x.1", 3, 7)})
     there = loads(dumps(kind))({}).parsed()  # type: ignore[no-untyped-call]
 
     assert keys_of_endpoint(there.endpoint) == keys

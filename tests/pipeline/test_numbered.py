@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reliable_pubsub.common.core.batch import Batch, column
+from reliable_pubsub.common.core.batch import Batch, column, message_bytes
+from reliable_pubsub.pipeline.core.outgoing import BATCH_BYTES
 from reliable_pubsub.pipeline.numbered import (
-    BATCH_BYTES,
-    RECORD_BYTES,
     SourceRecord,
     cut_again,
     record_at,
@@ -50,7 +49,7 @@ def test_records_stay_the_same_in_their_order_however_their_batches_are_cut(
 
 
 def test_a_batch_has_no_more_bytes_than_it_should_and_is_filled_up() -> None:
-    half = SourceRecord(bytes(BATCH_BYTES // 2 - RECORD_BYTES))
+    half = SourceRecord(bytes(BATCH_BYTES // 2 - message_bytes(b"")))
     large, small = SourceRecord(bytes(2 * BATCH_BYTES)), SourceRecord(b"")
     run = [half, half, small, large, half, half]
     cut = [[half, half], [small], [large], [half, half]]

@@ -49,6 +49,10 @@ def test_a_worker_takes_its_modules_out_of_garbage_collection_once(
 
     for _ in range(2):
         with pytest.raises(ProxyUnreachableError):
-            list(reader.read(MessagePartition(MessageRange("t", "x.1", 0, 1))))
+            list(
+                reader.read(
+                    MessagePartition(MessageRange("t", "x.1", 0, 1), reader._options.endpoint)
+                )
+            )
 
     assert told == ["freeze"]

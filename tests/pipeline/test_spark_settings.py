@@ -15,7 +15,7 @@ from reliable_pubsub.pipeline.core.spark_failure import (
     failure_of,
 )
 from reliable_pubsub.pipeline.core.spark_settings import settings_of
-from reliable_pubsub.pipeline.tasks import SparkTasks, _ClassicJobs, _ConnectJobs
+from reliable_pubsub.pipeline.tasks import SparkTasks
 
 # What Spark finds where a person has said nothing: by plain Python, and by spark-submit.
 PLAIN = {
@@ -113,16 +113,6 @@ class TestAJobWithoutCores:
         assert wait.look(10 * PATIENCE_S - 1, JobProgress()) is None
         assert wait.look(10 * PATIENCE_S, JobProgress())
 
-    def test_is_not_a_stream_by_spark_connect_of_whose_tasks_nothing_is_heard(self) -> None:
-        wait = CoreWait(0.0, "Spark Connect")
-        heard: list[Any] = []
-        session: Any = SimpleNamespace(registerProgressHandler=heard.append)
-        jobs = _ConnectJobs(session)
-
-        assert wait.look(9 * PATIENCE_S, jobs.advance()) is None
-        heard[0](stages=[SimpleNamespace(num_completed_tasks=0)], inflight_tasks=0)
-        assert wait.look(10 * PATIENCE_S, jobs.advance())
-
 
 def length(text: str) -> int:
     return len(text)
@@ -130,9 +120,8 @@ def length(text: str) -> int:
 
 def test_work_of_which_spark_gives_back_less_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
     session: Any = SimpleNamespace(sparkContext=SimpleNamespace(master="local"))
-    monkeypatch.setattr(_ClassicJobs, "begin", lambda jobs: None)
-    monkeypatch.setattr(_ClassicJobs, "advance", lambda jobs: JobProgress())
-    monkeypatch.setattr(_ClassicJobs, "collect", lambda jobs, attempt, count: [attempt(0)])
+    session.range = lambda *args: None
+    monkeypatch.setattr(SparkTasks, "run_over", lambda *args: [[(0, 4)]])
 
     assert SparkTasks(session).run(length, ["four"]) == [4]
     with pytest.raises(SparkGoneError, match="less than it was asked for; run again"):
