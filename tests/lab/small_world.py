@@ -34,8 +34,8 @@ from reliable_pubsub.common.core.journal import (
     Unknown,
     encode_line,
 )
+from reliable_pubsub.common.core.message_lines import message_line
 from reliable_pubsub.lab.core.run import LabRun, OutputLine
-from reliable_pubsub.subscriber.output import message_line
 
 PROXY = ("proxy", 1)
 AUDITOR = ("auditor", 2)
