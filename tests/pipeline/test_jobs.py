@@ -66,7 +66,7 @@ def test_the_worked_example_runs_as_it_stands_in_the_docs(
 
 def commands_of_the_example() -> list[list[str]]:
     """The jobs of the section, in their order."""
-    section = PAGE.split("## A worked example")[1].split("\n## ")[0]
+    section = PAGE.split("\n## Jobs\n")[1].split("\n## ")[0]
     blocks = re.findall(r"(?s)```sh\n(.*?)```", section)
     lines = [shlex.split(line) for block in blocks for line in block.splitlines()]
     return [words[2:] for words in lines if words[1] == "pipeline"]  # the proxy runs already
