@@ -36,8 +36,10 @@ def run(cells: list[dict[str, Any]], endpoint: str) -> list[object]:
     names: dict[str, object] = {}
     values: list[object] = []
     for cell in cells:
-        # Spark's Java was started before this test chose a port.
+        # Spark's Java was started before this test chose a port and a directory.
         text = "".join(cell["source"]).replace(FORMAT, f'{FORMAT}.option("endpoint", {endpoint!r})')
+        text = text.replace('path="', f'path="{Path.cwd()}/')
+        text = text.replace('checkpointLocation="', f'checkpointLocation="{Path.cwd()}/')
         body = ast.parse(text).body
         if isinstance(body[-1], ast.Expr):
             body[-1] = ast.Assign([ast.Name("shown", ast.Store())], body[-1].value)

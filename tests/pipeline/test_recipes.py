@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -34,6 +35,8 @@ def topics(spark: SparkSession, service: Service, monkeypatch: pytest.MonkeyPatc
 def run(block: str, topics: Any, spark: SparkSession) -> dict[str, Any]:
     """Run a recipe until everything that is stored now has passed it."""
     once = block.replace("topics.writeStream", "topics.writeStream.trigger(availableNow=True)")
+    # The Java of the session has another working directory, which outlives the test.
+    once = once.replace('"checkpointLocation", "', f'"checkpointLocation", "{Path.cwd()}/')
     names = {"topics": topics}
     exec(compile(once, "docs/pipeline.md", "exec"), names)
     for query in spark.streams.active:
