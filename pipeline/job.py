@@ -58,7 +58,7 @@ def running_job(*, is_endless: bool = False) -> Iterator[None]:
     """Errors are one paragraph and an exit code; a signal ends the job, to be resumed.
 
     Args:
-        is_endless: it goes on until a signal, which is then its ordinary end.
+        is_endless: it runs until a signal, which is then its ordinary end.
     """
     code = 0 if is_endless else UNFINISHED
     with readable_errors(), stop_on_signals(RESUME, exit_code=code):
