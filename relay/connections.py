@@ -137,7 +137,7 @@ class Connections:
         that of the next with the same descriptor. Messages of connections that were cut are let go.
 
         Returns:
-            None if the rest is left for the next call: of one with so many frames, or of so many
+            None if the next call continues, with the frames of a long message or after messages
             that are let go.
 
         Raises:
