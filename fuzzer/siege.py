@@ -288,7 +288,10 @@ class Siege:
             return time.monotonic() >= until_s and is_enough and is_denied
 
         eventually(
-            lambda: is_over() or self._broken(), "end of the flood", timeout_s=seconds + END_S
+            lambda: is_over() or self._broken(),
+            "end of the flood",
+            timeout_s=seconds + END_S,
+            since=lambda: [board[slot] for slot in (*begun, "denials")],
         )
         delivered = sum(board[slot] for slot in SUBSCRIBERS) - delivered
         board["flood"] = 0

@@ -55,13 +55,26 @@ BELIEVING_OPTIONS = ("--ack-timeout", f"{PATIENCE_S:g}", "--send-retries", "1", 
 T = TypeVar("T")
 
 
-def eventually(look: Callable[[], T | None], what: str, *, timeout_s: float = PATIENCE_S) -> T:
-    """Look again and again until there is something to see; return it."""
+def eventually(
+    look: Callable[[], T | None],
+    what: str,
+    *,
+    timeout_s: float = PATIENCE_S,
+    since: Callable[[], object] = lambda: None,
+) -> T:
+    """Look until there is something to see; return it.
+
+    Args:
+        timeout_s: fail after this long in which `since` has returned the same value.
+    """
+    seen = since()
     deadline_s = time.monotonic() + timeout_s
     pause_s = LOOK_AGAIN_S
     while not (found := look()):
+        if seen != (now := since()):
+            seen, deadline_s = now, time.monotonic() + timeout_s
         if time.monotonic() > deadline_s:
-            raise AssertionError(f"after {timeout_s:g} s there was still no {what}")
+            raise AssertionError(f"after {timeout_s:g} s there was still no {what} ({seen=})")
         time.sleep(pause_s)
         pause_s = min(1.2 * pause_s, LOOK_AGAIN_S_MAX)
     return found
