@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from reliable_pubsub.common import threads
 from reliable_pubsub.common.core.errors import ProxyUnreachableError, PubSubError
 from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.common.core.tree_messages import NodeReport
 from reliable_pubsub.common.status_client import StatusClient
-from reliable_pubsub.relay.core.messages import NodeReport
 from reliable_pubsub.relay.core.tree import TreeSnapshot
 from reliable_pubsub.relay.topology import ask_upwards
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from reliable_pubsub.common.access.sockets import allow_connections
 from reliable_pubsub.common.command_line import (
     CONTEXT_SETTINGS,
     EXIT_CODES,
@@ -42,7 +43,6 @@ from reliable_pubsub.common.signals import (
 )
 from reliable_pubsub.common.system import share_one_heap
 from reliable_pubsub.common.terminal import say
-from reliable_pubsub.relay.sockets import allow_connections
 
 from .core.figures import Figures
 from .core.state import BrokerSettings

@@ -22,12 +22,12 @@ from typing import Final
 import zmq
 from msgspec import Struct
 
+from reliable_pubsub.common.access.authentication import Authentication
+from reliable_pubsub.common.access.entrance import Entrance
+from reliable_pubsub.common.access.guard import guard_of
+from reliable_pubsub.common.access.sockets import Context, end_context, listening
 from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.common.transport import sender_of
-from reliable_pubsub.relay.authentication import Authentication
-from reliable_pubsub.relay.entrance import Entrance
-from reliable_pubsub.relay.guard import guard_of
-from reliable_pubsub.relay.sockets import Context, end_context, listening
 
 from .core.engine import Engine
 from .ingress import Ingress
@@ -169,7 +169,7 @@ class SocketPoll:
 
         Args:
             unasked: is served whenever it wakes, without reading its EVENTS: that call keeps the
-                interpreter lock and may take long (relay/guard.py).
+                interpreter lock and may take long (common/access/guard.py).
         """
         self._unasked = unasked
         self._epoll = select.epoll() if hasattr(select, "epoll") else OtherPoll()

@@ -12,11 +12,11 @@ from typing import Final
 
 import zmq
 
+from reliable_pubsub.common.access.authentication import Authentication
+from reliable_pubsub.common.access.entrance import Entrance
+from reliable_pubsub.common.access.sockets import NO_BOUND, Context, listening
 from reliable_pubsub.common.core.limits import BODY_BYTES_MAX
 from reliable_pubsub.common.core.status import IngressStatus
-from reliable_pubsub.relay.authentication import Authentication
-from reliable_pubsub.relay.entrance import Entrance
-from reliable_pubsub.relay.sockets import NO_BOUND, Context, listening
 
 from .core.engine import Engine
 from .core.qos0 import BecameOfOffer

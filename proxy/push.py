@@ -8,14 +8,14 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from reliable_pubsub.common.access.authentication import Authentication
+from reliable_pubsub.common.access.entrance import Entrance
+from reliable_pubsub.common.access.sockets import Context
 from reliable_pubsub.common.core.endpoint import with_any_port
 from reliable_pubsub.common.core.errors import ConfigurationError
-from reliable_pubsub.relay.authentication import Authentication
+from reliable_pubsub.common.core.patterns.matching import Kinds
 from reliable_pubsub.relay.core.interest_table import InterestTable
-from reliable_pubsub.relay.core.pattern import Kinds
-from reliable_pubsub.relay.entrance import Entrance
 from reliable_pubsub.relay.fan_out import FanOut
-from reliable_pubsub.relay.sockets import Context
 
 from .core.pushes import Down, Pushes
 

@@ -15,12 +15,12 @@ import msgspec
 from msgspec import Struct
 
 from reliable_pubsub.common import threads
+from reliable_pubsub.common.access.core.inflow import ConnectionBounds
 from reliable_pubsub.common.command_line import complain
 from reliable_pubsub.common.core.errors import PubSubError
 from reliable_pubsub.common.core.settings import BY_NAME, Settings
 from reliable_pubsub.common.notify import ServiceManager
 from reliable_pubsub.common.topic_settings import TOPIC_SETTINGS
-from reliable_pubsub.relay.core.inflow import ConnectionBounds
 
 from .core.state import BrokerSettings
 

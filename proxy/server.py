@@ -12,13 +12,13 @@ from typing import Final
 import zmq
 
 from reliable_pubsub.common import threads
+from reliable_pubsub.common.access.core.authorisation import Denial
 from reliable_pubsub.common.core.attention import Attention
 from reliable_pubsub.common.core.message_base import Promise
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.notify import ServiceManager
 from reliable_pubsub.common.scrapes import Scrapes
 from reliable_pubsub.common.system import WakeUp
-from reliable_pubsub.relay.core.rights import Denial
 
 from .check import BadRange, Checked, check_store
 from .committer import CommitFailed, Committer

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from reliable_pubsub.common.access.core.inflow import ConnectionBounds
 from reliable_pubsub.common.core.keys import ServerKeys
 from reliable_pubsub.common.core.message_base import Durability
 from reliable_pubsub.common.lock import make_directory
-from reliable_pubsub.relay.core.inflow import ConnectionBounds
 
 from .core.state import BrokerSettings
 from .push import EndpointSettings

@@ -14,7 +14,7 @@ from msgspec import UNSET
 from reliable_pubsub.common.core.actions import AnyAction, Effect
 from reliable_pubsub.common.core.group_messages import Stretch
 from reliable_pubsub.common.core.message_base import GroupTerms, Terms
-from reliable_pubsub.common.core.pattern import Pattern
+from reliable_pubsub.common.core.patterns.pattern import Pattern
 from reliable_pubsub.common.core.schemas import msgpack_decoder
 from reliable_pubsub.common.core.transaction_messages import TopicReceipt
 from reliable_pubsub.common.damage import RESTORE_A_COPY, damaged_error

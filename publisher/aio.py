@@ -17,7 +17,7 @@ from reliable_pubsub.common.core.batch import Batch, EventTimeNs
 from reliable_pubsub.common.core.errors import TimedOutError, UsageError
 from reliable_pubsub.common.core.message_base import QoS
 from reliable_pubsub.common.core.names import TopicName
-from reliable_pubsub.common.core.pattern import Topics
+from reliable_pubsub.common.core.patterns.pattern import Topics
 from reliable_pubsub.common.core.payload import Codec
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, limit_s, unheard
 from reliable_pubsub.common.core.steps import DELIVERED_S, Wait

@@ -16,7 +16,7 @@ from reliable_pubsub.common.core.batch import Batch, EventTimeNs
 from reliable_pubsub.common.core.errors import StoppedError
 from reliable_pubsub.common.core.message_base import Count, QoS
 from reliable_pubsub.common.core.names import TopicName
-from reliable_pubsub.common.core.pattern import Topics
+from reliable_pubsub.common.core.patterns.pattern import Topics
 from reliable_pubsub.common.core.payload import Codec
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, limit_s, unheard
 from reliable_pubsub.common.core.steps import DELIVERED_S, Wait

@@ -7,8 +7,8 @@ from typing import Final
 
 import zmq
 
+from reliable_pubsub.common.access.sockets import DATA_MESSAGES_MAX, connecting
 from reliable_pubsub.common.transport import ClientContext, DataLink, connect, end_with
-from reliable_pubsub.relay.sockets import DATA_MESSAGES_MAX, connecting
 
 LINGER_MS: Final = 1_000  # how long close waits to send the last messages
 

@@ -9,6 +9,8 @@ from typing import Final
 
 import click
 
+from reliable_pubsub.common.access.core.inflow import ConnectionBounds
+from reliable_pubsub.common.access.sockets import a_node_name, allow_connections
 from reliable_pubsub.common.command_line import (
     CONTEXT_SETTINGS,
     EXIT_CODES,
@@ -36,10 +38,8 @@ from reliable_pubsub.common.signals import stopped_by_signals
 from reliable_pubsub.common.system import share_one_heap
 from reliable_pubsub.common.terminal import say
 
-from .core.inflow import ConnectionBounds
 from .metrics import exposition
 from .server import Relay, RelaySettings
-from .sockets import a_node_name, allow_connections
 
 LOG = logging.getLogger("reliable_pubsub.relay")
 # The others are those of a relay alone.

@@ -10,21 +10,27 @@ from typing import Final, Protocol
 
 import zmq
 
+from reliable_pubsub.common.access.sockets import (
+    DATA_MESSAGES_MAX,
+    Context,
+    Socket,
+    connect_to_any,
+    connecting,
+)
 from reliable_pubsub.common.core.endpoint import endpoints_of, host_of, tcp_endpoint
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.keys import SecureEndpoint, keys_of_endpoint
 from reliable_pubsub.common.core.limits import LINK_BYTES
+from reliable_pubsub.common.core.patterns.matching import Kinds, Pattern
 from reliable_pubsub.common.core.status import Status, StatusReport
+from reliable_pubsub.common.core.tree_messages import AboveStatus
 from reliable_pubsub.common.core.wire import encode
 from reliable_pubsub.common.transport import connect
 
 from .core.interest_link import Wish
 from .core.interest_table import CAP, Capped, changes_between
-from .core.messages import AboveStatus
-from .core.pattern import Kinds, Pattern
 from .core.push import END, prefix_of
 from .core.wire import decode_node_reply
-from .sockets import DATA_MESSAGES_MAX, Context, Socket, connect_to_any, connecting
 
 INTEREST_WAITING_MAX = 2  # messages about interest that wait for a hung node
 _EVENT: Final = struct.Struct("=Hi")  # of a monitor: what happened, and to which descriptor

@@ -13,6 +13,11 @@ from collections.abc import Container, Sequence
 
 import zmq
 
+from reliable_pubsub.common.access.authentication import Authentication
+from reliable_pubsub.common.access.connections import Connection, Received
+from reliable_pubsub.common.access.entrance import Entrance
+from reliable_pubsub.common.access.guard import guard_of_push
+from reliable_pubsub.common.access.sockets import DATA_MESSAGES_MAX, Context, listening
 from reliable_pubsub.common.core.limits import (
     INTEREST_PATTERNS_MAX,
     LINK_BYTES,
@@ -23,16 +28,11 @@ from reliable_pubsub.common.core.limits import (
     PUSH_RECEIVE_BUFFER_BYTES,
     PUSH_WAITING_CONNECTIONS_MAX,
 )
+from reliable_pubsub.common.core.patterns.matching import EVERYTHING, Kinds, Pattern
 
-from .authentication import Authentication
-from .connections import Connection, Received
 from .core.interest_link import Links
 from .core.interest_table import InterestTable
-from .core.pattern import EVERYTHING, Kinds, Pattern
 from .core.push import END, FIRST_BYTES, pattern_of_plain, prefixes_of, single_topic_frame
-from .entrance import Entrance
-from .guard import guard_of_push
-from .sockets import DATA_MESSAGES_MAX, Context, listening
 
 TURN_MAX = 256  # messages of one socket in one turn of the loop, so that no socket starves
 PLAIN = b"plain"  # all plain subscribers together are one consumer; no link has this length

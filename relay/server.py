@@ -13,38 +13,12 @@ import zmq
 from msgspec import UNSET, Struct
 from msgspec.structs import asdict
 
-from reliable_pubsub.common.core.answers import Denied, Malformed
-from reliable_pubsub.common.core.attention import Attention
-from reliable_pubsub.common.core.endpoint import endpoints_of
-from reliable_pubsub.common.core.errors import MalformedError
-from reliable_pubsub.common.core.keys import ServerKeys, keys_of_endpoint
-from reliable_pubsub.common.core.limits import STATUS_ROWS_MAX
-from reliable_pubsub.common.core.message_base import Reply
-from reliable_pubsub.common.core.requests import AnyRequest
-from reliable_pubsub.common.core.wire import encode
-from reliable_pubsub.common.notify import ServiceManager
-from reliable_pubsub.common.scrapes import Scrapes
-from reliable_pubsub.common.system import WakeUp
-from reliable_pubsub.common.transport import IO_THREADS_MAX
-
-from .above import Above, NodeAbove, PlainAbove
-from .authentication import Authentication
-from .core.batch_cache import BatchCache
-from .core.forwarding import Forwarding, ToAbove, ToPeer
-from .core.inflow import ConnectionBounds
-from .core.interest_link import LEASE_S, Links
-from .core.interest_table import CAP, InterestTable
-from .core.messages import InterestRequest, Node, NodeReport
-from .core.one_proxy import OneProxy
-from .core.pattern import Kinds, Strategy
-from .core.push import PushFrames, decode_any_push, shared_topic_frame
-from .core.rights import denied
-from .core.wire import decode_node_request, is_for_node
-from .entrance import Entrance
-from .fan_out import TURN_MAX, FanOut
-from .guard import guard_of
-from .metrics import RelayFigures
-from .sockets import (
+from reliable_pubsub.common.access.authentication import Authentication
+from reliable_pubsub.common.access.core.authorisation import denied
+from reliable_pubsub.common.access.core.inflow import ConnectionBounds
+from reliable_pubsub.common.access.entrance import Entrance
+from reliable_pubsub.common.access.guard import guard_of
+from reliable_pubsub.common.access.sockets import (
     ANSWERS_MAX,
     Context,
     Socket,
@@ -53,6 +27,32 @@ from .sockets import (
     end_context,
     listening,
 )
+from reliable_pubsub.common.core.answers import Denied, Malformed
+from reliable_pubsub.common.core.attention import Attention
+from reliable_pubsub.common.core.endpoint import endpoints_of
+from reliable_pubsub.common.core.errors import MalformedError
+from reliable_pubsub.common.core.keys import ServerKeys, keys_of_endpoint
+from reliable_pubsub.common.core.limits import STATUS_ROWS_MAX
+from reliable_pubsub.common.core.message_base import Reply
+from reliable_pubsub.common.core.patterns.matching import Kinds, Strategy
+from reliable_pubsub.common.core.requests import AnyRequest
+from reliable_pubsub.common.core.tree_messages import InterestRequest, Node, NodeReport
+from reliable_pubsub.common.core.wire import encode
+from reliable_pubsub.common.notify import ServiceManager
+from reliable_pubsub.common.scrapes import Scrapes
+from reliable_pubsub.common.system import WakeUp
+from reliable_pubsub.common.transport import IO_THREADS_MAX
+
+from .above import Above, NodeAbove, PlainAbove
+from .core.batch_cache import BatchCache
+from .core.forwarding import Forwarding, ToAbove, ToPeer
+from .core.interest_link import LEASE_S, Links
+from .core.interest_table import CAP, InterestTable
+from .core.one_proxy import OneProxy
+from .core.push import PushFrames, decode_any_push, shared_topic_frame
+from .core.wire import decode_node_request, is_for_node
+from .fan_out import TURN_MAX, FanOut
+from .metrics import RelayFigures
 
 TICK_S = 0.05
 TURN_S = 0.02  # of one turn, for requests

@@ -32,6 +32,7 @@ from reliable_pubsub.common.core.errors import (
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.session import refusal
 from reliable_pubsub.common.core.status import ConnectionsStatus
+from reliable_pubsub.common.core.tree_messages import Node, NodeReport
 from reliable_pubsub.common.core.wire import encode
 from reliable_pubsub.common.key_files import client_keys
 from reliable_pubsub.common.signals import stop_on_signals
@@ -40,7 +41,6 @@ from reliable_pubsub.common.terminal import cell
 from reliable_pubsub.common.transport import ReqTransport
 
 from .above import reachable
-from .core.messages import Node, NodeReport
 from .core.tree import TreeSnapshot, tree_of
 from .core.tree_figure import TreeFigure, page_text, svg_text
 from .core.wire import decode_node_reply

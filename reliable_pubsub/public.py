@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from reliable_pubsub.common.core.patterns.pattern import Pattern, glob, prefix, regex
+
 from .common.admin_client import Admin, AdminOutcome
 from .common.core.batch import Batch, Message
 from .common.core.errors import (
@@ -44,7 +46,6 @@ from .common.core.errors import (
 )
 from .common.core.message_base import Start
 from .common.core.names import ExactTopic
-from .common.core.pattern import Pattern, glob, prefix, regex
 from .common.core.payload import Codec, typed
 from .common.core.retry import RetryPolicy
 from .common.core.start import (

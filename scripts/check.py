@@ -120,7 +120,7 @@ def quick_checks() -> list[Step]:
 
 def long_checks(extent: Extent, *, workers: int, has_spark: bool) -> list[Step]:
     """What runs side by side."""
-    simulate = [sys.executable, "-m", "simulator", "--seeds", str(extent.seeds)]
+    simulate = [sys.executable, "-m", "scripts.simulator", "--seeds", str(extent.seeds)]
     tests = [
         "pytest",
         *("-n", str(workers)),
@@ -209,7 +209,7 @@ def main(quick: bool, everything: bool, workers: int | None) -> None:
 
     \b
     scripts/check --all                       what CI runs: long tests, and 3,000 seeds
-    python -m simulator.planted        seeds of the planted faults that went stale
+    python -m scripts.simulator.planted        seeds of the planted faults that went stale
     pytest tests/wire tests/fuzz --hypothesis-profile long
     scripts/torture, inject, damage, fuzz     real processes, killed and attacked
     """

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from simulator.faults import FAULTS
+from scripts.simulator.faults import FAULTS
 
 ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "docs" / "guarantees-tests.md"

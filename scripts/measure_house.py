@@ -61,8 +61,9 @@ def _product() -> list[Path]:
 
 def show_lines() -> None:
     """Print lines by kind, the largest files, and the longest function."""
-    product, tools, tests = _product(), _sources("scripts"), _sources("tests")
-    proof = [*_sources("simulator"), *_sources("fuzzer")]
+    product, scripts, tests = _product(), _sources("scripts"), _sources("tests")
+    proof = [path for path in scripts if path.parent.name in ("simulator", "fuzzer")]
+    tools = [path for path in scripts if path not in proof]
     kinds = (("product", product), ("tools", tools), ("proof", proof), ("tests", tests))
     for name, paths in kinds:
         click.echo(f"{name:<8} {sum(map(_line_count, paths)):>7,} lines in {len(paths)} files")

@@ -32,19 +32,19 @@ from reliable_pubsub.common.core import (
     interest_messages,
     limits,
     message_base,
-    pattern,
     pattern_messages,
     qos0_messages,
     requests,
     status,
     transaction_messages,
 )
+from reliable_pubsub.common.core import tree_messages as node_messages
 from reliable_pubsub.common.core.names import (
     CLIENT_ID_PATTERN,
     SUBSCRIPTION_PATTERN,
     TOPIC_PATTERN,
 )
-from reliable_pubsub.relay.core import messages as node_messages
+from reliable_pubsub.common.core.patterns import pattern
 from reliable_pubsub.relay.core.push import Pushed, PushedUnstored
 from reliable_pubsub.relay.core.unstored import Offer
 from scripts import guarantee_tests

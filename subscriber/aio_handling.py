@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from reliable_pubsub.common.aio import gated
 from reliable_pubsub.common.core.errors import UsageError
-from reliable_pubsub.common.core.pattern import Topics
+from reliable_pubsub.common.core.patterns.pattern import Topics
 from reliable_pubsub.common.core.stopping import GRACE_S, until_stopped
 
 from .core.handlers import Handlers

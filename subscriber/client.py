@@ -20,7 +20,7 @@ from reliable_pubsub.common.core.message_base import (
     Start,
 )
 from reliable_pubsub.common.core.names import TopicName
-from reliable_pubsub.common.core.pattern import Pattern, Topics
+from reliable_pubsub.common.core.patterns.pattern import Pattern, Topics
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.start import PositionToSeek, StartOrPosition
 from reliable_pubsub.common.core.stopping import GRACE_S, StopSignal, until_stopped

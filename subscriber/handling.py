@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import StoppedError, UsageError
-from reliable_pubsub.common.core.pattern import Topics
+from reliable_pubsub.common.core.patterns.pattern import Topics
 from reliable_pubsub.common.core.stopping import GRACE_S, LOOK_S, until_stopped
 from reliable_pubsub.common.frames import frames_of
 from reliable_pubsub.common.gate import gated

@@ -9,7 +9,7 @@ from reliable_pubsub.common.core.arguments import Seconds, TimeoutS, checked
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import InDoubtError
 from reliable_pubsub.common.core.names import TopicName
-from reliable_pubsub.common.core.pattern import Pattern, Topics
+from reliable_pubsub.common.core.patterns.pattern import Pattern, Topics
 from reliable_pubsub.common.gate import closing, gated, gated_after_close
 from reliable_pubsub.common.opened import CLOSE_S, BlockingClient, Opened
 

@@ -9,9 +9,9 @@ import zmq
 from reliable_pubsub.common.core.endpoint import endpoints_of
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.limits import INTEREST_PATTERNS_MAX
+from reliable_pubsub.common.core.patterns.matching import Pattern
 from reliable_pubsub.common.transport import ClientContext, DataLink, end_with
 from reliable_pubsub.relay.above import NodeAbove
-from reliable_pubsub.relay.core.pattern import Pattern
 from reliable_pubsub.relay.core.push import AnyPush, decode_any_push
 
 TURN_MAX = 1_000  # pushes that are taken at once

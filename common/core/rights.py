@@ -1,4 +1,4 @@
-"""What a key may do, as an operator writes it. `relay/core/rights.py` decides by it.
+"""What a key may do, as an operator writes it. `common/access/core/authorisation.py` decides by it.
 
     # clients/rights.yaml, beside sensor-1.key
     sensor-1:

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from .errors import ConfigurationError
 from .message_base import QoS, SessionKind, Start
-from .pattern import Topics, glob
+from .patterns.pattern import Topics, glob
 from .start import start_in_words
 
 StepAction = Literal["subscribe", "get", "seek", "unsubscribe"]

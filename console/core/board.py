@@ -15,8 +15,8 @@ from reliable_pubsub.common.core.status import (
     SubscriptionStatus,
     TopicStatus,
 )
+from reliable_pubsub.common.core.tree_messages import NodeReport
 from reliable_pubsub.common.core.wording import counted
-from reliable_pubsub.relay.core.messages import NodeReport
 from reliable_pubsub.relay.core.tree import TreeSnapshot
 
 from .rates import Rates, counter_of_publisher, counter_of_reader, counter_of_topic

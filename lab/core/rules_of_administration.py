@@ -18,8 +18,8 @@ from reliable_pubsub.common.core.journal import (
     StoredLine,
     TrimmedLine,
 )
-from reliable_pubsub.common.core.pattern import Pattern
-from reliable_pubsub.relay.core.pattern import is_of
+from reliable_pubsub.common.core.patterns.matching import is_of
+from reliable_pubsub.common.core.patterns.pattern import Pattern
 
 from .finding import Finding
 from .run_index import RunIndex

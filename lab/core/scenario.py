@@ -10,8 +10,8 @@ from typing import Final, Literal, get_args
 
 from msgspec import Struct
 
+from reliable_pubsub.common.core.patterns.matching import Strategy
 from reliable_pubsub.common.core.steps import PublisherStep, SubscriberStep
-from reliable_pubsub.relay.core.pattern import Strategy
 
 PROXY: Final = "proxy"
 STANDBY: Final = "proxy-2"  # with a database only, as the next one

@@ -11,6 +11,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from reliable_pubsub.common.core.fields import SLEEP_S_MAX
 from reliable_pubsub.common.core.limits import STEP_MESSAGES_MAX
+from reliable_pubsub.common.core.patterns.matching import Strategy
 from reliable_pubsub.common.core.step_keys import (
     STEPS_EXPECTED,
     GetKeys,
@@ -19,7 +20,6 @@ from reliable_pubsub.common.core.step_keys import (
     SubscribeKeys,
     UnsubscribeKeys,
 )
-from reliable_pubsub.relay.core.pattern import Strategy
 
 from .scenario import ACK_TIMEOUT_S, PATIENCE_S, PROXY, SEND_RETRIES, ByChance, FaultyVariant
 

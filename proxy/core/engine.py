@@ -10,8 +10,8 @@ A proxy keeps its promise by the order of these four steps:
 A reply is sent when the newest record that it depends on is durable (`Decision.visible_at`), so a
 crash cannot take back anything that a client has seen.
 
-Values go in, values come out. The shell around it (`server.py`; in the simulator
-`simulator/simulated_proxy.py`; in tests `fakes.MemoryProxy`) has the socket, disk and clock:
+Values go in, values come out. The shell around it (`server.py`; for seeds
+`scripts/simulator/simulated_proxy.py`; in tests `fakes.MemoryProxy`) has socket, disk and clock:
 
     receive(frames, reply_to)    a request           Answer      frames for a client
     offered(frames)              a put at QoS 0      Work        records for the store
@@ -37,6 +37,8 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from reliable_pubsub.common.access.core.attendance import Excess
+from reliable_pubsub.common.access.core.authorisation import Authority, denied
 from reliable_pubsub.common.core.actions import AdminRequest
 from reliable_pubsub.common.core.answers import MessageBatches, Refusal
 from reliable_pubsub.common.core.batch import ENTRY_BYTES
@@ -54,10 +56,8 @@ from reliable_pubsub.common.core.pattern_messages import Fetch, Match
 from reliable_pubsub.common.core.qos0_messages import Listeners, Ring
 from reliable_pubsub.common.core.requests import AnyRequest, Hello
 from reliable_pubsub.common.core.status import Status, StatusReport
+from reliable_pubsub.common.core.tree_messages import InterestRequest, Node
 from reliable_pubsub.common.core.wire import decode_request, encode
-from reliable_pubsub.relay.core.attendance import Excess
-from reliable_pubsub.relay.core.messages import InterestRequest, Node
-from reliable_pubsub.relay.core.rights import Authority, denied
 from reliable_pubsub.relay.core.unstored import decode_offer
 from reliable_pubsub.relay.core.wire import decode_node_request, is_for_node
 
@@ -74,11 +74,11 @@ from .qos0_interest import Wanted
 from .quotas import Quotas
 from .records import Administered, Decision, Expired, Record
 from .replies import echo, malformed, misplaced, too_many
-from .rights import needs_of_staged, part_of
 from .sessions import heard
 from .state import BrokerSettings, EngineTiming, Setup, State
 from .status_report import completed
 from .stored import StoredState
+from .visibility import needs_of_staged, part_of
 from .waiting_gets import OVERTAKEN, WaitingGet, WaitingGets
 
 UNWRITTEN_BYTES_MAX: Final = 16 * MIB  # above it puts, and `snapshot` ACKs, wait for the disk

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 from msgspec import UNSET, UnsetType
 
+from reliable_pubsub.common.access.core.authorisation import ShownTopics
 from reliable_pubsub.common.core.dead_letter import DEAD_SUFFIX
 from reliable_pubsub.common.core.errors import InvalidPatternError
 from reliable_pubsub.common.core.interest_messages import (
@@ -22,10 +23,9 @@ from reliable_pubsub.common.core.limits import (
     SUBSCRIPTIONS_ROWS_MAX,
     SUBSCRIPTIONS_STEPS_MAX,
 )
-from reliable_pubsub.common.core.pattern import Pattern
-from reliable_pubsub.relay.core.automaton import Effort
-from reliable_pubsub.relay.core.pattern import Kinds, canonical, is_of
-from reliable_pubsub.relay.core.rights import ShownTopics
+from reliable_pubsub.common.core.patterns.automaton import Effort
+from reliable_pubsub.common.core.patterns.matching import Kinds, canonical, is_of
+from reliable_pubsub.common.core.patterns.pattern import Pattern
 
 from .group_state import is_group, subscription_of_group
 from .records import Decision

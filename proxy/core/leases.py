@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from reliable_pubsub.common.core.pattern import Pattern
+from reliable_pubsub.common.core.patterns.pattern import Pattern
 from reliable_pubsub.common.core.status import LEASES_TO_EXPIRY, SubscriptionState
 
 from .lower_bounds import LowerBounds

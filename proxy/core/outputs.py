@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
+from reliable_pubsub.common.access.core.authorisation import Denial
 from reliable_pubsub.common.core.message_base import Reply
-from reliable_pubsub.relay.core.rights import Denial
 
 from .pushes import Down
 from .qos0_interest import Want

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from functools import reduce
 
 from reliable_pubsub.common.core.message_base import Terms
-from reliable_pubsub.common.core.pattern import Pattern
-from reliable_pubsub.relay.core.pattern import is_of
+from reliable_pubsub.common.core.patterns.matching import is_of
+from reliable_pubsub.common.core.patterns.pattern import Pattern
 
 from .stored import StoredPattern
 from .topic_log import TopicLog

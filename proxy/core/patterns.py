@@ -22,7 +22,6 @@ from reliable_pubsub.common.core.limits import (
     PATTERNS_PER_CLIENT_MAX,
 )
 from reliable_pubsub.common.core.message_base import Terms
-from reliable_pubsub.common.core.pattern import Pattern
 from reliable_pubsub.common.core.pattern_messages import (
     Fetch,
     Fetched,
@@ -32,8 +31,9 @@ from reliable_pubsub.common.core.pattern_messages import (
     Told,
     UnstoredBatch,
 )
+from reliable_pubsub.common.core.patterns.matching import Kinds, is_of
+from reliable_pubsub.common.core.patterns.pattern import Pattern
 from reliable_pubsub.common.core.requests import Get, Sub
-from reliable_pubsub.relay.core.pattern import Kinds, is_of
 
 from .appending import begun_after, resumed
 from .pattern_index import RegisteredPattern

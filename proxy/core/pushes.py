@@ -16,11 +16,11 @@ from msgspec import Struct
 from reliable_pubsub.common.core.batch import ENTRY_BYTES
 from reliable_pubsub.common.core.limits import MIB, STATUS_ROWS_MAX
 from reliable_pubsub.common.core.message_base import BatchHeader, Reply
+from reliable_pubsub.common.core.patterns.matching import Kinds, Pattern
 from reliable_pubsub.common.core.status import PushStatus
+from reliable_pubsub.common.core.tree_messages import InterestRequest, Node, NodeReport
 from reliable_pubsub.relay.core.interest_link import LEASE_S, Links
 from reliable_pubsub.relay.core.interest_table import InterestTable
-from reliable_pubsub.relay.core.messages import InterestRequest, Node, NodeReport
-from reliable_pubsub.relay.core.pattern import Kinds, Pattern
 from reliable_pubsub.relay.core.push import Pushed, PushedUnstored, encode_push
 
 from .records import Appended

@@ -10,7 +10,7 @@ from typing import Literal
 
 from reliable_pubsub.common.core.answers import MessageBatches, NoMessagesYet
 from reliable_pubsub.common.core.message_base import BatchHeader
-from reliable_pubsub.common.core.pattern import Pattern
+from reliable_pubsub.common.core.patterns.pattern import Pattern
 from reliable_pubsub.common.core.qos0_messages import Listeners, ListenersReport, Ring
 from reliable_pubsub.relay.core.unstored import OfferFrames
 

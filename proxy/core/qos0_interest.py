@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 from reliable_pubsub.common.core.limits import INGRESS_PATTERNS_MAX
+from reliable_pubsub.common.core.patterns.matching import Pattern
 from reliable_pubsub.relay.core.interest_table import Capped
-from reliable_pubsub.relay.core.pattern import Pattern
 from reliable_pubsub.relay.core.unstored import offer_prefixes
 
 from .pushes import Pushes

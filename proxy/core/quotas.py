@@ -19,13 +19,13 @@ from typing import Final, Literal, TypeVar
 from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
+from reliable_pubsub.common.access.core.allowance import Bucket
 from reliable_pubsub.common.core.answers import Busy, Full, Limit
 from reliable_pubsub.common.core.limits import TRANSACTION_BYTES_MAX
 from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.common.core.requests import AnyRequest
 from reliable_pubsub.common.core.rights import KnownKey, Quota, Rights
 from reliable_pubsub.common.core.transaction_messages import Commit
-from reliable_pubsub.relay.core.allowance import Bucket
 
 from .accounts import Account
 from .group_state import subscription_of_group

@@ -15,7 +15,7 @@ from reliable_pubsub.common.core.actions import AnyAction, Effect
 from reliable_pubsub.common.core.answers import AnyReply
 from reliable_pubsub.common.core.group_messages import Grant, Outcome, Stretch
 from reliable_pubsub.common.core.message_base import BatchHeader, GroupTerms, Role, StoredQoS, Terms
-from reliable_pubsub.common.core.pattern import Pattern
+from reliable_pubsub.common.core.patterns.pattern import Pattern
 from reliable_pubsub.common.core.transaction_messages import TopicReceipt
 
 from .group_state import GroupRun, Member, subscription_of_group

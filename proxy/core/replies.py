@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
+from reliable_pubsub.common.access.core.attendance import Excess
 from reliable_pubsub.common.core.answers import AnyReply, Limit, Malformed
 from reliable_pubsub.common.core.message_base import Reply, Request, Role
 from reliable_pubsub.common.core.requests import AnyRequest
-from reliable_pubsub.relay.core.attendance import Excess
 
 from .records import Decision, Record
 from .state import State

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
+from reliable_pubsub.common.access.core.authorisation import Authority
 from reliable_pubsub.common.core.attention import Attention
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.limits import (
@@ -27,7 +28,6 @@ from reliable_pubsub.common.core.limits import (
 )
 from reliable_pubsub.common.core.message_base import Promise, Role
 from reliable_pubsub.common.core.names import is_unique_id
-from reliable_pubsub.relay.core.rights import Authority
 
 from .accounts import Accounts
 from .administration import Administration

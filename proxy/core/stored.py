@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from reliable_pubsub.common.core.message_base import Role, Terms
-from reliable_pubsub.common.core.pattern import Pattern
+from reliable_pubsub.common.core.patterns.pattern import Pattern
 
 from .group_state import StoredGroup
 from .records import Administered, Charged, Moved, TransactionCommitted

@@ -25,8 +25,8 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.core.group_messages import Settle, Take
 from reliable_pubsub.common.core.limits import WAITING_GETS_MAX
-from reliable_pubsub.common.core.pattern import Pattern
 from reliable_pubsub.common.core.pattern_messages import Fetch, Match
+from reliable_pubsub.common.core.patterns.pattern import Pattern
 from reliable_pubsub.common.core.qos0_messages import Ring
 from reliable_pubsub.common.core.requests import Ack, AnyRequest, Bye, Dead, Get, Hello, Sub, Unsub
 from reliable_pubsub.common.core.rights import KnownKey

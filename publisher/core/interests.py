@@ -22,8 +22,8 @@ from reliable_pubsub.common.core.interest_messages import (
 )
 from reliable_pubsub.common.core.message_base import QoS
 from reliable_pubsub.common.core.names import ExactTopic
-from reliable_pubsub.common.core.pattern import Pattern, Topics
-from reliable_pubsub.relay.core.pattern import EVERYTHING, canonical
+from reliable_pubsub.common.core.patterns.matching import EVERYTHING, canonical
+from reliable_pubsub.common.core.patterns.pattern import Pattern, Topics
 
 from .session import PublisherSession
 

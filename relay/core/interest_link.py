@@ -29,11 +29,16 @@ from reliable_pubsub.common.core.limits import (
     RELAYS_BELOW_MAX,
 )
 from reliable_pubsub.common.core.message_base import Reply
+from reliable_pubsub.common.core.patterns.matching import Kinds, Pattern, is_simple
 from reliable_pubsub.common.core.settings import RELAY_LEASE_S
+from reliable_pubsub.common.core.tree_messages import (
+    BelowStatus,
+    InterestAck,
+    InterestRequest,
+    Loop,
+)
 
 from .interest_table import CAP, InterestTable
-from .messages import BelowStatus, InterestAck, InterestRequest, Loop
-from .pattern import Kinds, Pattern, is_simple
 
 RESEND_S: Final = 0.5  # before an unanswered set is sent again; doubles
 RESEND_S_MAX: Final = 5.0

@@ -21,10 +21,16 @@ from reliable_pubsub.common.core.limits import (
     TABLE_STATES_MAX,
     TOPICS_MAX,
 )
+from reliable_pubsub.common.core.patterns.automaton import Effort
+from reliable_pubsub.common.core.patterns.matching import (
+    EVERYTHING,
+    Kinds,
+    Pattern,
+    Strategy,
+    aggregate,
+    is_simple,
+)
 from reliable_pubsub.common.core.settings import RELAY_MAX_SUBSCRIPTIONS
-
-from .automaton import Effort
-from .pattern import EVERYTHING, Kinds, Pattern, Strategy, aggregate, is_simple
 
 CAP: Final = RELAY_MAX_SUBSCRIPTIONS  # patterns of one consumer
 _BACK = 3 / 4  # of the cap: a consumer comes back from the full feed only below this

@@ -24,10 +24,9 @@ from reliable_pubsub.common.core.limits import (
 )
 from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.names import topic as checked_topic
+from reliable_pubsub.common.core.patterns.matching import EVERYTHING, Kinds, Pattern
 from reliable_pubsub.common.core.schemas import msgpack_decoder
 from reliable_pubsub.common.core.wire import PROTOCOL
-
-from .pattern import EVERYTHING, Kinds, Pattern
 
 END: Final = b"\0"
 _LINK_END = 1 + LINK_BYTES

@@ -15,8 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.status import StatusReport, SubscriptionStatus
-
-from .messages import BelowStatus, NodeReport
+from reliable_pubsub.common.core.tree_messages import BelowStatus, NodeReport
 
 TOPICS_MAX: Final = 30
 PUBLISHERS_MAX: Final = 40

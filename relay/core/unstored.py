@@ -20,11 +20,11 @@ from reliable_pubsub.common.core.errors import InvalidNameError, MalformedError
 from reliable_pubsub.common.core.limits import BODY_BYTES_MAX, HEADER_BYTES_MAX
 from reliable_pubsub.common.core.message_base import ClientField, Count, Crc32, Natural
 from reliable_pubsub.common.core.names import topic as checked_topic
+from reliable_pubsub.common.core.patterns.matching import Kinds, Pattern
 from reliable_pubsub.common.core.schemas import msgpack_decoder
 from reliable_pubsub.common.core.well_formed import check_keys
 from reliable_pubsub.common.core.wire import PROTOCOL
 
-from .pattern import Kinds, Pattern
 from .push import END
 
 # No topic begins with this byte. The proxy asks for it always, so that a publisher sees the link.

@@ -12,10 +12,9 @@ from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.limits import HEADER_BYTES_MAX
 from reliable_pubsub.common.core.message_base import Reply
 from reliable_pubsub.common.core.schemas import msgpack_decoder
+from reliable_pubsub.common.core.tree_messages import AnyInterestReply, InterestRequest, Node
 from reliable_pubsub.common.core.well_formed import check_keys
 from reliable_pubsub.common.core.wire import PROTOCOL
-
-from .messages import AnyInterestReply, InterestRequest, Node
 
 _VERBS = frozenset({"INTEREST", "NODE"})
 

@@ -27,7 +27,7 @@ from reliable_pubsub.common.core.errors import (
     UsageError,
 )
 from reliable_pubsub.common.core.message_base import Start, Terms
-from reliable_pubsub.common.core.pattern import Pattern, Topics
+from reliable_pubsub.common.core.patterns.pattern import Pattern, Topics
 from reliable_pubsub.common.core.recorder import seen
 from reliable_pubsub.common.core.retry import poll_pause_s
 from reliable_pubsub.common.core.stopping import Until, until_stopped

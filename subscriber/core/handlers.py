@@ -21,7 +21,7 @@ from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.dead_letter import check_may_die
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.limits import REASON_CHARS_MAX
-from reliable_pubsub.common.core.pattern import Pattern, Topics
+from reliable_pubsub.common.core.patterns.pattern import Pattern, Topics
 
 PAUSE_S_MAX: Final = 60.0
 # Messages of one topic that are handled before the others are looked at.

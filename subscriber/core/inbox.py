@@ -11,7 +11,7 @@ import msgspec
 
 from reliable_pubsub.common.core.client_state import MARKS_MAX, Marks
 from reliable_pubsub.common.core.conversation import Conversation, Save
-from reliable_pubsub.common.core.pattern import Pattern
+from reliable_pubsub.common.core.patterns.pattern import Pattern
 from reliable_pubsub.common.core.schemas import msgpack_decoder
 from reliable_pubsub.common.core.undo import Undo
 

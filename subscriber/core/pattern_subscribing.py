@@ -16,10 +16,10 @@ from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.errors import NotSubscribedError, UsageError
 from reliable_pubsub.common.core.message_base import Start
-from reliable_pubsub.common.core.pattern import Pattern
 from reliable_pubsub.common.core.pattern_messages import Match, Matched
+from reliable_pubsub.common.core.patterns.matching import Kinds, is_of
+from reliable_pubsub.common.core.patterns.pattern import Pattern
 from reliable_pubsub.common.core.recorder import Call
-from reliable_pubsub.relay.core.pattern import Kinds, is_of
 
 from .pattern_subscription import AskedPattern, Condition, PatternSubscription
 from .pushing import Pushing

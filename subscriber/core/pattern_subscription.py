@@ -11,10 +11,10 @@ from msgspec import Struct
 
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.message_base import Terms
-from reliable_pubsub.common.core.pattern import Pattern
 from reliable_pubsub.common.core.pattern_messages import RingPlace
+from reliable_pubsub.common.core.patterns.pattern import Pattern
+from reliable_pubsub.common.core.patterns.predicate import predicate
 from reliable_pubsub.common.core.undo import Undo
-from reliable_pubsub.relay.core.predicate import predicate
 
 from .pace import Pace
 from .pattern_pushes import PatternPushes

@@ -11,8 +11,8 @@ from msgspec import UNSET
 from reliable_pubsub.common.core.conversation import Conversation, Listen
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.message_base import BatchHeader
-from reliable_pubsub.common.core.pattern import Pattern, Topics
-from reliable_pubsub.relay.core.pattern import is_of
+from reliable_pubsub.common.core.patterns.matching import is_of
+from reliable_pubsub.common.core.patterns.pattern import Pattern, Topics
 from reliable_pubsub.relay.core.push import AnyPush, UnstoredFrames
 
 from .inbox import Inbox

@@ -16,7 +16,7 @@ from reliable_pubsub.common.core.message_base import (
     Start,
     Terms,
 )
-from reliable_pubsub.common.core.pattern import Pattern, Topics
+from reliable_pubsub.common.core.patterns.pattern import Pattern, Topics
 from reliable_pubsub.common.core.start import Now, Position, at_offset
 
 from .engine import SubscriberEngine

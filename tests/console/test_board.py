@@ -14,13 +14,13 @@ from reliable_pubsub.common.core.status import (
     SubscriptionStatus,
     TopicStatus,
 )
+from reliable_pubsub.common.core.tree_messages import AboveStatus, BelowStatus, NodeReport
 from reliable_pubsub.console.core.board import Board, Order
 from reliable_pubsub.console.core.reasons import (
     reason_of_group,
     reason_of_subscription,
     roughly,
 )
-from reliable_pubsub.relay.core.messages import AboveStatus, BelowStatus, NodeReport
 from reliable_pubsub.relay.core.tree import TreeSnapshot
 
 

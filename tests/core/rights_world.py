@@ -6,13 +6,13 @@ from typing import Any
 
 from msgspec import convert
 
+from reliable_pubsub.common.access.core.authorisation import Authority
 from reliable_pubsub.common.core.message_base import Reply, Role
 from reliable_pubsub.common.core.requests import Hello
 from reliable_pubsub.common.core.rights import NOTHING, KnownKey, Rights
+from reliable_pubsub.common.core.tree_messages import InterestRequest, Node
 from reliable_pubsub.common.core.wire import decode_reply, encode
 from reliable_pubsub.proxy.core.broker import ENDPOINTS
-from reliable_pubsub.relay.core.messages import InterestRequest, Node
-from reliable_pubsub.relay.core.rights import Authority
 from reliable_pubsub.relay.core.wire import decode_node_reply
 from tests.fakes import MemoryProxy
 

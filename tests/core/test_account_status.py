@@ -9,6 +9,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 from rich.console import Console
 
+from reliable_pubsub.common.access.core.attendance import Attendance
 from reliable_pubsub.common.core.answers import Limit
 from reliable_pubsub.common.core.limits import (
     STAGED_BATCH_BYTES,
@@ -23,7 +24,6 @@ from reliable_pubsub.proxy.core.quotas import PIECE_IDS
 from reliable_pubsub.proxy.core.survey import surveyed
 from reliable_pubsub.proxy.exposition import _keys
 from reliable_pubsub.proxy.status import view
-from reliable_pubsub.relay.core.attendance import Attendance
 from tests.core.rights_world import GovernedProxy, Said
 from tests.fakes import PATIENT, a_hello, a_put, a_stage, a_sub, a_world, put_body
 

@@ -48,7 +48,7 @@ from reliable_pubsub.common.core.errors import (
 )
 from reliable_pubsub.common.core.group_messages import Take, Taken
 from reliable_pubsub.common.core.message_base import GroupTerms, Start, Terms
-from reliable_pubsub.common.core.pattern import glob
+from reliable_pubsub.common.core.patterns.pattern import glob
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.status import Clients, ClientsReport, Status, StatusReport
 from reliable_pubsub.publisher.client import Publisher

@@ -49,7 +49,7 @@ from reliable_pubsub import (
 from reliable_pubsub.common.core.arguments import Seconds, check_argument, checked
 from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.common.core.parameters import parameter_of, shown
-from reliable_pubsub.common.core.pattern import Pattern, glob, prefix, regex
+from reliable_pubsub.common.core.patterns.pattern import Pattern, glob, prefix, regex
 from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.world import World
 from reliable_pubsub.publisher.core.puts import Payloads

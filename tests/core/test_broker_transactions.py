@@ -22,6 +22,7 @@ from reliable_pubsub.common.core.answers import (
 )
 from reliable_pubsub.common.core.limits import KIB, MIB, STAGED_BATCH_BYTES, STAGED_IDLE_S_MAX
 from reliable_pubsub.common.core.pattern_messages import Match, Matched
+from reliable_pubsub.common.core.patterns.matching import EVERYTHING
 from reliable_pubsub.common.core.status import StagingStatus, Status, StatusReport
 from reliable_pubsub.common.core.transaction_messages import (
     AbortAck,
@@ -37,7 +38,6 @@ from reliable_pubsub.proxy.core.applying import committed
 from reliable_pubsub.proxy.core.records import Appended, Staged
 from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.topic_log import Retention
-from reliable_pubsub.relay.core.pattern import EVERYTHING
 from tests.fakes import (
     NONCE,
     MemoryProxy,

@@ -8,8 +8,8 @@ import pytest
 
 from reliable_pubsub.common.core.errors import NotSubscribedError
 from reliable_pubsub.common.core.message_base import Terms
-from reliable_pubsub.common.core.pattern import Pattern, glob
 from reliable_pubsub.common.core.pattern_messages import Fetch, Match
+from reliable_pubsub.common.core.patterns.pattern import Pattern, glob
 from reliable_pubsub.common.core.start import Earliest
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber

@@ -21,7 +21,7 @@ from reliable_pubsub.common.core.errors import (
     TruncatedError,
 )
 from reliable_pubsub.common.core.message_base import Start
-from reliable_pubsub.common.core.pattern import glob
+from reliable_pubsub.common.core.patterns.pattern import glob
 from reliable_pubsub.common.core.plan_mark import PlanMark, begin_plan, mark_of
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.start import (

@@ -22,8 +22,8 @@ from reliable_pubsub.common.core.interest_messages import (
     Subscriptions,
     SubscriptionsReport,
 )
-from reliable_pubsub.common.core.pattern import Pattern, glob, regex
 from reliable_pubsub.common.core.pattern_messages import Match
+from reliable_pubsub.common.core.patterns.pattern import Pattern, glob, regex
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.wire import encode
 from reliable_pubsub.proxy.core import interests

@@ -14,7 +14,7 @@ import pytest
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.client_state import MemoryState
 from reliable_pubsub.common.core.errors import LeaseLostError, UsageError
-from reliable_pubsub.common.core.pattern import Topics, glob
+from reliable_pubsub.common.core.patterns.pattern import Topics, glob
 from reliable_pubsub.subscriber.client import Subscriber
 from tests.core.test_every_exit import CalmLink, House, Program, at_every_line, until_it_returns
 from tests.fakes import Disk, MemoryProxy

@@ -29,8 +29,8 @@ from reliable_pubsub.common.core.group_messages import Outcome, Settle, Settled,
 from reliable_pubsub.common.core.interest_messages import Subscriptions
 from reliable_pubsub.common.core.limits import KIB, MIB
 from reliable_pubsub.common.core.message_base import GroupTerms, Start
-from reliable_pubsub.common.core.pattern import glob
 from reliable_pubsub.common.core.pattern_messages import Fetch, Match
+from reliable_pubsub.common.core.patterns.pattern import glob
 from reliable_pubsub.common.core.qos0_messages import Listeners, Ring
 from reliable_pubsub.common.core.requests import AnyRequest, Dead, DeliveryRequest
 from reliable_pubsub.common.core.status import Clients, Status, StatusReport

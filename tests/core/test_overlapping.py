@@ -10,7 +10,7 @@ import pytest
 
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import LostError, UsageError
-from reliable_pubsub.common.core.pattern import glob
+from reliable_pubsub.common.core.patterns.pattern import glob
 from reliable_pubsub.common.core.start import Earliest
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber

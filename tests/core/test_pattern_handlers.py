@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from reliable_pubsub import Message, NotSubscribedError, Publisher, Subscriber, UsageError
-from reliable_pubsub.common.core.pattern import glob
+from reliable_pubsub.common.core.patterns.pattern import glob
 from tests.fakes import Disk, FakeClock, FakeTransport, Link, a_broker, a_world
 
 HEAT = glob("sensor/*/heat")

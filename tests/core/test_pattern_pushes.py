@@ -14,11 +14,11 @@ from reliable_pubsub.common.core.errors import (
 )
 from reliable_pubsub.common.core.limits import FETCH_TOPICS_MAX
 from reliable_pubsub.common.core.message_base import BatchHeader
-from reliable_pubsub.common.core.pattern import Pattern, glob
+from reliable_pubsub.common.core.patterns.matching import Kinds
+from reliable_pubsub.common.core.patterns.pattern import Pattern, glob
 from reliable_pubsub.common.core.wire import decode_request
 from reliable_pubsub.proxy.core.records import Appended
 from reliable_pubsub.publisher.client import Publisher
-from reliable_pubsub.relay.core.pattern import Kinds
 from reliable_pubsub.relay.core.push import (
     AnyPush,
     Pushed,

@@ -19,8 +19,8 @@ from reliable_pubsub.common.core.errors import (
     UsageError,
 )
 from reliable_pubsub.common.core.limits import PATTERNS_PER_CLIENT_MAX
-from reliable_pubsub.common.core.pattern import Pattern, glob, prefix, regex
 from reliable_pubsub.common.core.pattern_messages import Fetch, Fetched, Match, Matched
+from reliable_pubsub.common.core.patterns.pattern import Pattern, glob, prefix, regex
 from reliable_pubsub.common.core.start import Earliest
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber

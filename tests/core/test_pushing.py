@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reliable_pubsub.common.core.message_base import BatchHeader
-from reliable_pubsub.relay.core.pattern import Pattern
+from reliable_pubsub.common.core.patterns.matching import Pattern
 from reliable_pubsub.relay.core.push import AnyPush, Pushed, PushFrames
 from reliable_pubsub.subscriber.core.inbox import Inbox
 from reliable_pubsub.subscriber.core.pull_timer import PushTiming

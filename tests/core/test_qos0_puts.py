@@ -10,6 +10,7 @@ import pytest
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.errors import MalformedError
+from reliable_pubsub.common.core.patterns.matching import Kinds, Pattern
 from reliable_pubsub.common.transport import Shell
 from reliable_pubsub.publisher.core.qos0_puts import (
     ASK_AGAIN_S,
@@ -19,7 +20,6 @@ from reliable_pubsub.publisher.core.qos0_puts import (
     QoS0Puts,
     Where,
 )
-from reliable_pubsub.relay.core.pattern import Kinds, Pattern
 from reliable_pubsub.relay.core.push import END
 from reliable_pubsub.relay.core.unstored import (
     LINKED,

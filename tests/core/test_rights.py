@@ -9,6 +9,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
+from reliable_pubsub.common.access.core.needs import NEEDS
 from reliable_pubsub.common.core.actions import (
     AdminRequest,
     DeleteTopic,
@@ -23,14 +24,13 @@ from reliable_pubsub.common.core.group_messages import Outcome, Settle, Take
 from reliable_pubsub.common.core.interest_messages import Subscriptions
 from reliable_pubsub.common.core.message_base import GroupTerms, Reply, Start
 from reliable_pubsub.common.core.pattern_messages import Fetch, Match
+from reliable_pubsub.common.core.patterns.matching import EVERYTHING, Pattern
 from reliable_pubsub.common.core.qos0_messages import Listeners, Ring
 from reliable_pubsub.common.core.requests import Dead, DeliveryRequest
 from reliable_pubsub.common.core.status import Clients, Status, StatusReport
+from reliable_pubsub.common.core.tree_messages import InterestAck, InterestRequest, Node, NodeReport
 from reliable_pubsub.proxy.core import broker
 from reliable_pubsub.relay.core.interest_link import interest_digest
-from reliable_pubsub.relay.core.messages import InterestAck, InterestRequest, Node, NodeReport
-from reliable_pubsub.relay.core.needs import NEEDS
-from reliable_pubsub.relay.core.pattern import EVERYTHING, Pattern
 from reliable_pubsub.relay.core.unstored import Offer, encode_offer
 from tests.core.rights_world import GovernedProxy, Said, authority, key_of
 from tests.fakes import (

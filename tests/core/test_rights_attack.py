@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from reliable_pubsub.common.core.answers import Denied
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.message_base import Start
+from reliable_pubsub.common.core.patterns.matching import Pattern
 from reliable_pubsub.common.core.qos0_messages import Listeners, Ring
 from reliable_pubsub.common.core.requests import Dead, DeliveryRequest
 from reliable_pubsub.common.core.status import Status
-from reliable_pubsub.relay.core.messages import Node
-from reliable_pubsub.relay.core.pattern import Pattern
+from reliable_pubsub.common.core.tree_messages import Node
 from tests.core.rights_world import GovernedProxy, Said, key_of
 from tests.core.test_rights import ALL, LINK, an_interest
 from tests.fakes import (

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from reliable_pubsub.common.access.audit import FILE_BYTES_MAX, FILES_MAX, LINES_S_MAX, AuditLog
+from reliable_pubsub.common.access.core.authorisation import Authority, Denial
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.rights import NOTHING, KnownKey, Rights
 from reliable_pubsub.common.key_files import new_pair, read_clients, read_public
 from reliable_pubsub.common.keys_command import main as keys_command
-from reliable_pubsub.relay.audit import FILE_BYTES_MAX, FILES_MAX, LINES_S_MAX, AuditLog
-from reliable_pubsub.relay.core.rights import Authority, Denial
 from tests.core.rights_world import authority
 
 

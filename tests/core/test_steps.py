@@ -17,7 +17,7 @@ from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX
 from reliable_pubsub.common.core.message_base import Start
-from reliable_pubsub.common.core.pattern import glob
+from reliable_pubsub.common.core.patterns.pattern import glob
 from reliable_pubsub.common.core.plan_mark import PlanMark, begin_plan
 from reliable_pubsub.common.core.start import Earliest, ago, at_offset, start_in_words
 from reliable_pubsub.common.core.step_file import parse_publisher_steps, parse_subscriber_steps

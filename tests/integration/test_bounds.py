@@ -14,8 +14,17 @@ from pathlib import Path
 import pytest
 import zmq
 
-from fuzzer import zmtp
-from fuzzer.crowd import address_of
+from reliable_pubsub.common.access import sockets
+from reliable_pubsub.common.access.connections import (
+    FRAMES_KEPT_MAX,
+    FRAMES_TURN_MAX,
+    counts_bytes,
+    kernel_counts,
+)
+from reliable_pubsub.common.access.core import allowance
+from reliable_pubsub.common.access.guard import Guard
+from reliable_pubsub.common.access.listener import ListenerGate, cut, hear, listen
+from reliable_pubsub.common.access.sockets import Listening, listening
 from reliable_pubsub.common.core.limits import (
     GIB,
     MIB,
@@ -26,26 +35,17 @@ from reliable_pubsub.common.core.limits import (
     PUSH_WAITING_CONNECTIONS_MAX,
     UNHEARD_BYTES_MAX,
 )
+from reliable_pubsub.common.core.patterns.matching import Kinds
 from reliable_pubsub.common.system import IS_LINUX
 from reliable_pubsub.lab.child_process import ChildProcess
 from reliable_pubsub.proxy.core.qos0_interest import Want
 from reliable_pubsub.proxy.ingress import Ingress
 from reliable_pubsub.proxy.push import EndpointSettings, Push
-from reliable_pubsub.relay import sockets
-from reliable_pubsub.relay.connections import (
-    FRAMES_KEPT_MAX,
-    FRAMES_TURN_MAX,
-    counts_bytes,
-    kernel_counts,
-)
-from reliable_pubsub.relay.core import allowance
 from reliable_pubsub.relay.core.interest_link import Links
 from reliable_pubsub.relay.core.interest_table import InterestTable
-from reliable_pubsub.relay.core.pattern import Kinds
 from reliable_pubsub.relay.fan_out import PLAIN, FanOut
-from reliable_pubsub.relay.guard import Guard
-from reliable_pubsub.relay.listener import ListenerGate, cut, hear, listen
-from reliable_pubsub.relay.sockets import Listening, listening
+from scripts.fuzzer import zmtp
+from scripts.fuzzer.crowd import address_of
 from tests.fakes import a_broker
 
 from .harness import PATIENCE_S, REPOSITORY, eventually, zmq_context

@@ -15,19 +15,19 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 import pytest
 import zmq
 
-from fuzzer import zmtp
-from fuzzer.crowd import address_of
 from reliable_pubsub import Publisher
+from reliable_pubsub.common.access import sockets
+from reliable_pubsub.common.access.authentication import Authentication
 from reliable_pubsub.common.core.errors import ProxyUnreachableError
 from reliable_pubsub.common.core.keys import KeyPair, ServerKeys
 from reliable_pubsub.common.core.status import ConnectionsStatus
+from reliable_pubsub.common.core.tree_messages import NodeReport
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.system import IS_LINUX
 from reliable_pubsub.proxy.front_door import FrontDoor
-from reliable_pubsub.relay import sockets
-from reliable_pubsub.relay.authentication import Authentication
-from reliable_pubsub.relay.core.messages import NodeReport
 from reliable_pubsub.relay.topology import ask_node
+from scripts.fuzzer import zmtp
+from scripts.fuzzer.crowd import address_of
 
 from .harness import PATIENCE_S, STUBBORN, Process, Service, eventually, zmq_context
 from .relay_tree import RelayProcess

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from reliable_pubsub.common.access.authentication import LOOK_S, Authentication
 from reliable_pubsub.common.core.keys import ServerKeys
 from reliable_pubsub.common.journal_file import JournalFile
 from reliable_pubsub.common.key_files import new_pair, read_pair
-from reliable_pubsub.relay.authentication import LOOK_S, Authentication
 from reliable_pubsub.subscriber.output import OutputFile
 
 from .harness import zmq_context

@@ -14,7 +14,6 @@ import pytest
 import zmq
 from msgspec import UNSET
 
-from fuzzer.malformed import BODY, MALFORMED, a_put, header
 from reliable_pubsub.common.core.answers import AnyReply, Malformed, PutAck
 from reliable_pubsub.common.core.limits import FRAME_BYTES_MAX
 from reliable_pubsub.common.core.message_base import Request
@@ -23,6 +22,7 @@ from reliable_pubsub.common.core.status import Status, StatusReport
 from reliable_pubsub.common.core.wire import PROTOCOL, decode_reply, encode
 from reliable_pubsub.common.system import IS_LINUX
 from reliable_pubsub.proxy import front_door
+from scripts.fuzzer.malformed import BODY, MALFORMED, a_put, header
 
 from .harness import ANY_PORT, Process, Service, eventually, zmq_context
 

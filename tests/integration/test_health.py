@@ -16,13 +16,13 @@ import pytest
 import zmq
 from prometheus_client.parser import text_string_to_metric_families
 
-from fuzzer import zmtp
-from fuzzer.crowd import address_of
 from reliable_pubsub.common import threads
 from reliable_pubsub.common.core.status import ConnectionsStatus
 from reliable_pubsub.common.notify import ServiceManager
 from reliable_pubsub.common.scrapes import Scrapes
 from reliable_pubsub.common.system import IS_LINUX
+from scripts.fuzzer import zmtp
+from scripts.fuzzer.crowd import address_of
 from tests.postgres import needs_postgresql, shared_server
 
 from .harness import PATIENCE_S, REPOSITORY, Process, Service, eventually, zmq_context
@@ -234,7 +234,7 @@ def test_threads_are_started_where_their_death_is_recorded() -> None:
         for file in (REPOSITORY / room).rglob("*.py")
         if "Thread(target" in file.read_text()
     }
-    assert found == {"common/threads.py", "relay/sockets.py"}  # that one ends the process
+    assert found == {"common/threads.py", "common/access/sockets.py"}  # that one ends the process
 
 
 def test_a_thread_survives_a_lack_of_descriptors_and_reports_it_once() -> None:

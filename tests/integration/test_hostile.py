@@ -1,6 +1,6 @@
 """Hostile peers at the sockets of a real proxy: the honest lose nothing, and nothing is left over.
 
-The table of kinds is `fuzzer/attacks.py`; the long form is `scripts/fuzz`.
+The table of kinds is `scripts/fuzzer/attacks.py`; the long form is `scripts/fuzz`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from typing import Any, cast, get_args
 import pytest
 from msgspec.structs import replace
 
-from fuzzer import zmtp
-from fuzzer.attacks import KINDS, attack, requests_of
-from fuzzer.crowd import Crowd, address_of
-from fuzzer.floods import PUSH, REQUEST, SCENE, Place, flood_of
-from fuzzer.siege import DESCRIPTORS_SPARE, Siege, descriptors_of, make_known
 from reliable_pubsub import Publisher, RetryPolicy, Subscriber
+from reliable_pubsub.common.access import guard as guard_module
+from reliable_pubsub.common.access import sockets
+from reliable_pubsub.common.access.connections import kernel_counts
+from reliable_pubsub.common.access.core import allowance
+from reliable_pubsub.common.access.core.allowance import TcpCounters
+from reliable_pubsub.common.access.guard import guard_of
 from reliable_pubsub.common.core.limits import BODY_BYTES_MAX
 from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.common.core.requests import AnyRequest, Hello, History
@@ -36,12 +37,11 @@ from reliable_pubsub.common.system import IS_LINUX
 from reliable_pubsub.lab.child_process import ChildProcess
 from reliable_pubsub.proxy.core.engine import Engine
 from reliable_pubsub.proxy.front_door import FrontDoor, ReturnAddress
-from reliable_pubsub.relay import guard as guard_module
-from reliable_pubsub.relay import sockets
-from reliable_pubsub.relay.connections import kernel_counts
-from reliable_pubsub.relay.core import allowance
-from reliable_pubsub.relay.core.allowance import TcpCounters
-from reliable_pubsub.relay.guard import guard_of
+from scripts.fuzzer import zmtp
+from scripts.fuzzer.attacks import KINDS, attack, requests_of
+from scripts.fuzzer.crowd import Crowd, address_of
+from scripts.fuzzer.floods import PUSH, REQUEST, SCENE, Place, flood_of
+from scripts.fuzzer.siege import DESCRIPTORS_SPARE, Siege, descriptors_of, make_known
 
 from .harness import PATIENCE_S, REPOSITORY, Process, Service, eventually, zmq_context
 

@@ -1,6 +1,6 @@
 """Hostile peers at encrypted endpoints, with and without keys: the honest lose nothing.
 
-What they try is in `fuzzer/curve_attacks.py` and `fuzzer/intruders.py`; the long form is
+What they try is in `curve_attacks.py` and `intruders.py` of `scripts/fuzzer`; the long form is
 `scripts/fuzz --secure`.
 """
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fuzzer.floods import ENDPOINTS
-from fuzzer.siege import Siege
 from reliable_pubsub.common.system import IS_LINUX
+from scripts.fuzzer.floods import ENDPOINTS
+from scripts.fuzzer.siege import Siege
 
 SEED = 21
 CONNECTIONS = 150  # of each sort: with a key, and without one

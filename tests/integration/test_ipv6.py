@@ -9,8 +9,8 @@ from urllib.request import urlopen
 
 import pytest
 
+from reliable_pubsub.common.access.listener import ListenerGate, listen
 from reliable_pubsub.common.system import IS_LINUX
-from reliable_pubsub.relay.listener import ListenerGate, listen
 from reliable_pubsub.relay.topology import ask_upwards
 
 from .harness import Service, eventually

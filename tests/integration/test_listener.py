@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from reliable_pubsub.relay.listener import listen
+from reliable_pubsub.common.access.listener import listen
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "*"])

@@ -19,10 +19,10 @@ import zmq
 
 from reliable_pubsub import Message
 from reliable_pubsub.common.core.answers import Malformed
+from reliable_pubsub.common.core.patterns.matching import EVERYTHING, Pattern
 from reliable_pubsub.common.core.wire import PROTOCOL
 from reliable_pubsub.common.system import IS_LINUX
 from reliable_pubsub.relay.core.interest_table import CAP
-from reliable_pubsub.relay.core.pattern import EVERYTHING, Pattern
 from reliable_pubsub.relay.core.wire import decode_node_reply
 from reliable_pubsub.relay.topology import ask_node
 from tests.integration.harness import (

@@ -16,12 +16,12 @@ from reliable_pubsub import DeniedError, Subscriber
 from reliable_pubsub.common.core.actions import Pause
 from reliable_pubsub.common.core.answers import Denied, HelloAck, MessageBatches, SubAck
 from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.patterns.matching import EVERYTHING
 from reliable_pubsub.common.core.requests import Put
 from reliable_pubsub.common.core.status import Status, StatusReport
+from reliable_pubsub.common.core.tree_messages import InterestAck
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.transport import use_keys_of
-from reliable_pubsub.relay.core.messages import InterestAck
-from reliable_pubsub.relay.core.pattern import EVERYTHING
 from reliable_pubsub.relay.core.unstored import Offer, encode_offer, topic_frame
 from tests.core.test_rights import an_interest, exact
 from tests.fakes import a_get, a_hello, a_history, a_put, a_sub, an_action, put_body

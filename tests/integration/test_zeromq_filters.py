@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import zmq
 from hypothesis import given, settings
 
-from reliable_pubsub.relay.core.pattern import Pattern
+from reliable_pubsub.common.core.patterns.matching import Pattern
 from reliable_pubsub.relay.core.push import prefixes_of
 from tests.relay.wishes import KINDS, patterns, topics
 

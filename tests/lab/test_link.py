@@ -10,9 +10,9 @@ from contextlib import suppress
 
 import pytest
 
-from fuzzer import zmtp
 from reliable_pubsub.common.core.limits import MIB
 from reliable_pubsub.lab.link import TcpLink, TcpLinks
+from scripts.fuzzer import zmtp
 
 PATIENCE_S = 20.0
 

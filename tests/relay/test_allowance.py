@@ -4,6 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from reliable_pubsub.common.access.core.allowance import (
+    HELD_PER_BYTE,
+    HELD_PER_READ,
+    READ_BYTES_MIN,
+    SETTLE_S,
+    STALLED_S_MAX,
+    STALLED_S_MIN,
+    Admission,
+    Allowance,
+    Growth,
+    Tally,
+    TcpCounters,
+)
 from reliable_pubsub.common.core.limits import (
     CALM_BYTES_MAX,
     CONNECTION_BYTES,
@@ -19,19 +32,6 @@ from reliable_pubsub.common.core.limits import (
     STALLED_CONNECTIONS_MAX,
     UNHEARD_BYTES_MAX,
     UNHEARD_BYTES_MAX_TOGETHER,
-)
-from reliable_pubsub.relay.core.allowance import (
-    HELD_PER_BYTE,
-    HELD_PER_READ,
-    READ_BYTES_MIN,
-    SETTLE_S,
-    STALLED_S_MAX,
-    STALLED_S_MIN,
-    Admission,
-    Allowance,
-    Growth,
-    Tally,
-    TcpCounters,
 )
 
 NO_GROWTH, MUCH_GROWTH = 0, GROWTH_BYTES_MAX + 1

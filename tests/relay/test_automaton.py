@@ -16,8 +16,8 @@ from reliable_pubsub.common.core.limits import (
     OVERLAP_STEPS_MAX,
     PATTERN_STATES_MAX,
 )
-from reliable_pubsub.relay.core.automaton import Effort, overlap
-from reliable_pubsub.relay.core.expression import glob, literal, prefix, regex
+from reliable_pubsub.common.core.patterns.automaton import Effort, overlap
+from reliable_pubsub.common.core.patterns.expression import glob, literal, prefix, regex
 
 LETTERS = "ab/"
 texts = st.text(LETTERS, max_size=8)

@@ -16,11 +16,11 @@ from reliable_pubsub.common.core.limits import (
     TABLE_PATTERNS_MAX,
     TABLE_STATES_MAX,
 )
-from reliable_pubsub.relay.core.expression import regex
+from reliable_pubsub.common.core.patterns.expression import regex
+from reliable_pubsub.common.core.patterns.matching import EVERYTHING, Kinds, Pattern, automaton_of
+from reliable_pubsub.common.core.tree_messages import InterestAck, InterestRequest
 from reliable_pubsub.relay.core.interest_link import Links, interest_digest
 from reliable_pubsub.relay.core.interest_table import InterestTable
-from reliable_pubsub.relay.core.messages import InterestAck, InterestRequest
-from reliable_pubsub.relay.core.pattern import EVERYTHING, Kinds, Pattern, automaton_of
 
 KINDS = Kinds()
 LONG_TOPIC = "a" * 255

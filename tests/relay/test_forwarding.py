@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from reliable_pubsub.common.core.answers import AnyReply, Fenced, MessageBatches
 from reliable_pubsub.common.core.batch import ENTRY_BYTES, crc32
 from reliable_pubsub.common.core.message_base import BatchHeader
-from reliable_pubsub.common.core.pattern import glob
 from reliable_pubsub.common.core.pattern_messages import Fetch, Match
+from reliable_pubsub.common.core.patterns.pattern import glob
 from reliable_pubsub.common.core.status import Status
 from reliable_pubsub.common.core.wire import decode_reply, decode_request, encode
 from reliable_pubsub.relay.core.batch_cache import BatchCache

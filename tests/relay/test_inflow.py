@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from reliable_pubsub.common.core.limits import CONNECTIONS_MAX
-from reliable_pubsub.relay.core.inflow import (
+from reliable_pubsub.common.access.core.inflow import (
     ADDRESS_SHARE,
     ADDRESSES_MAX,
     BURST_S,
@@ -21,6 +20,7 @@ from reliable_pubsub.relay.core.inflow import (
     begun_text,
     over_text,
 )
+from reliable_pubsub.common.core.limits import CONNECTIONS_MAX
 
 PER_S, MOST = 100, 2_000
 BURST = BURST_S * PER_S

@@ -18,11 +18,11 @@ from reliable_pubsub.common.core.limits import (
     STATUS_ROWS_MAX,
 )
 from reliable_pubsub.common.core.message_base import Reply
+from reliable_pubsub.common.core.patterns.matching import EVERYTHING, KINDS_SHOWN, Pattern
+from reliable_pubsub.common.core.tree_messages import InterestAck, InterestRequest, Loop
 from reliable_pubsub.relay.core import interest_link
 from reliable_pubsub.relay.core.interest_link import LEASE_S, WANT_CHARS, WANTS_SHOWN, Links, Wish
 from reliable_pubsub.relay.core.interest_table import InterestTable
-from reliable_pubsub.relay.core.messages import InterestAck, InterestRequest, Loop
-from reliable_pubsub.relay.core.pattern import EVERYTHING, KINDS_SHOWN, Pattern
 from tests.relay.wishes import KINDS
 
 LINK = b"link-of-a-test--"

@@ -7,8 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from reliable_pubsub.common.core.patterns.matching import EVERYTHING, Pattern, Strategy
 from reliable_pubsub.relay.core.interest_table import CAP, AggregateChange, InterestTable
-from reliable_pubsub.relay.core.pattern import EVERYTHING, Pattern, Strategy
 from tests.relay.wishes import ALL_TOPICS, KINDS, patterns, wanted_topics
 
 

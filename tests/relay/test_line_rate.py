@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reliable_pubsub.relay.core.line_rate import LineRate
+from reliable_pubsub.common.access.core.line_rate import LineRate
 
 
 def test_the_first_lines_of_each_second_are_written_and_the_others_counted_once() -> None:

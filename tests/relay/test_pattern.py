@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reliable_pubsub.relay.core.pattern import (
+from reliable_pubsub.common.core.patterns.matching import (
     EVERYTHING,
     Pattern,
     aggregate,

@@ -12,7 +12,7 @@ from reliable_pubsub.common.core.limits import (
     PREDICATE_CHARS_MAX,
     PREDICATE_TESTS_MAX,
 )
-from reliable_pubsub.relay.core.predicate import predicate
+from reliable_pubsub.common.core.patterns.predicate import predicate
 
 MESSAGE = {"region": "eu", "level": "error", "attempts": "3", "a b": "x", "note": 'say "hi"\\'}
 

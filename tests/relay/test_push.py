@@ -10,8 +10,8 @@ from reliable_pubsub.common.core.batch import Batch, crc32
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.limits import LINK_BYTES, PUSH_BODY_BYTES_MAX
 from reliable_pubsub.common.core.message_base import BatchHeader
+from reliable_pubsub.common.core.patterns.matching import EVERYTHING, Pattern
 from reliable_pubsub.common.core.wire import encode_batch
-from reliable_pubsub.relay.core.pattern import EVERYTHING, Pattern
 from reliable_pubsub.relay.core.push import (
     FIRST_BYTES,
     Pushed,

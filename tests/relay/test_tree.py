@@ -13,7 +13,7 @@ from reliable_pubsub.common.core.status import (
     SubscriptionStatus,
     TopicStatus,
 )
-from reliable_pubsub.relay.core.messages import AboveStatus, BelowStatus, NodeReport
+from reliable_pubsub.common.core.tree_messages import AboveStatus, BelowStatus, NodeReport
 from reliable_pubsub.relay.core.tree import BELOW_MAX, Edge, Tree, TreeSnapshot, tree_of
 from reliable_pubsub.relay.core.tree_figure import TreeFigure, page_text, svg_text
 

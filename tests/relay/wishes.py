@@ -6,7 +6,7 @@ from functools import cache
 
 from hypothesis import strategies as st
 
-from reliable_pubsub.relay.core.pattern import Kinds, Pattern
+from reliable_pubsub.common.core.patterns.matching import Kinds, Pattern
 
 KINDS = Kinds()
 

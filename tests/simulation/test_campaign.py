@@ -18,7 +18,7 @@ def ended(pid: int) -> bool:
 
 
 def test_workers_end_with_a_campaign_that_is_killed(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "simulator", "--seeds", "100000", "--jobs", "2"]
+    command = [sys.executable, "-m", "scripts.simulator", "--seeds", "100000", "--jobs", "2"]
     campaign = ChildProcess(command, tmp_path / "log")
     try:
         eventually(lambda: len(children(campaign.pid)) == 2, "workers")

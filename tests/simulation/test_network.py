@@ -10,12 +10,12 @@ from reliable_pubsub.common.core.answers import HelloAck
 from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.common.core.requester import Requester
 from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.common.core.tree_messages import DIGEST_BYTES, InterestRequest
 from reliable_pubsub.common.core.wire import encode
 from reliable_pubsub.common.transport import Shell
-from reliable_pubsub.relay.core.messages import DIGEST_BYTES, InterestRequest
-from simulator.network import Network, Reply, SimulatedClock, SimulatedTransport
-from simulator.swarm import Faults
-from simulator.world import Process, World
+from scripts.simulator.network import Network, Reply, SimulatedClock, SimulatedTransport
+from scripts.simulator.swarm import Faults
+from scripts.simulator.world import Process, World
 from tests.fakes import a_hello
 
 

@@ -7,9 +7,9 @@ import warnings
 import pytest
 
 from scripts.check import SEEDS as SEEDS_OF_THE_GATE
-from simulator.faults import FAULTS
-from simulator.planted import REFRESH, rows, search
-from simulator.simulation import SOUND, run_seed
+from scripts.simulator.faults import FAULTS
+from scripts.simulator.planted import REFRESH, rows, search
+from scripts.simulator.simulation import SOUND, run_seed
 
 pytestmark = pytest.mark.slow
 

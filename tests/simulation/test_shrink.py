@@ -8,14 +8,14 @@ import shlex
 import pytest
 from click.testing import CliRunner
 
-from simulator import shrink as shrinking
-from simulator.__main__ import main
-from simulator.faults import FAULTS
-from simulator.options import replay_command, shape_of
-from simulator.report import show_failures
-from simulator.shrink import rule_of, shrink
-from simulator.simulation import WHOLE, Outcome, Variant, run_seed
-from simulator.swarm import CLASSES, Shape
+from scripts.simulator import shrink as shrinking
+from scripts.simulator.__main__ import main
+from scripts.simulator.faults import FAULTS
+from scripts.simulator.options import replay_command, shape_of
+from scripts.simulator.report import show_failures
+from scripts.simulator.shrink import rule_of, shrink
+from scripts.simulator.simulation import WHOLE, Outcome, Variant, run_seed
+from scripts.simulator.swarm import CLASSES, Shape
 
 pytestmark = pytest.mark.slow
 

@@ -6,10 +6,10 @@ from functools import cache
 
 import pytest
 
-from simulator.campaign import SEEDS_THAT_COVER, Tally
-from simulator.options import replay_command
-from simulator.simulation import SOUND, WHOLE, Simulation, run_seed
-from simulator.world import World
+from scripts.simulator.campaign import SEEDS_THAT_COVER, Tally
+from scripts.simulator.options import replay_command
+from scripts.simulator.simulation import SOUND, WHOLE, Simulation, run_seed
+from scripts.simulator.world import World
 
 SEEDS = 200
 SEEDS_IN_CHUNK = 20

@@ -39,7 +39,7 @@ from reliable_pubsub.proxy.core.topic_log import Retention
 from reliable_pubsub.proxy.log_reader import StoreReader
 from reliable_pubsub.proxy.store import Store
 from reliable_pubsub.proxy.stored_state import open_reader, read_state
-from simulator.simulated_store import SimulatedStore
+from scripts.simulator.simulated_store import SimulatedStore
 from tests.fakes import (
     NONCE,
     NOW_NS,

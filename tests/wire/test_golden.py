@@ -16,7 +16,9 @@ from msgspec import Struct
 from reliable_pubsub.common.core.answers import AnyReply
 from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.common.core.errors import MalformedError
+from reliable_pubsub.common.core.patterns.matching import Pattern
 from reliable_pubsub.common.core.requests import AnyRequest
+from reliable_pubsub.common.core.tree_messages import AnyInterestReply, InterestRequest, Node
 from reliable_pubsub.common.core.wire import (
     decode_batch,
     decode_reply,
@@ -25,8 +27,6 @@ from reliable_pubsub.common.core.wire import (
     encode_batch,
 )
 from reliable_pubsub.relay.core.interest_link import interest_digest
-from reliable_pubsub.relay.core.messages import AnyInterestReply, InterestRequest, Node
-from reliable_pubsub.relay.core.pattern import Pattern
 from reliable_pubsub.relay.core.push import decode_any_push, encode_push, shared_topic_frame
 from reliable_pubsub.relay.core.unstored import decode_offer, encode_offer
 from reliable_pubsub.relay.core.wire import decode_node_reply, decode_node_request

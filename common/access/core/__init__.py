@@ -1,0 +1,1 @@
+"""Decisions about access: values in, values out."""

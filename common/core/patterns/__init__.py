@@ -1,0 +1,1 @@
+"""Patterns: selections of topics, and of messages by their headers."""
