@@ -27,17 +27,20 @@ from reliable_pubsub.proxy import store, stored_state
 from reliable_pubsub.proxy.core.appending import next_batch
 from reliable_pubsub.proxy.core.publishing import put
 from reliable_pubsub.proxy.core.reading import get
-from reliable_pubsub.proxy.core.records import CursorMoved, Decision
+from reliable_pubsub.proxy.core.records import Decision
 from reliable_pubsub.proxy.core.replies import decided, echo
 from reliable_pubsub.proxy.core.schema import TABLES
 from reliable_pubsub.proxy.core.state import State
+from reliable_pubsub.proxy.core.subscription_records import CursorMoved
 from reliable_pubsub.subscriber.core import fetching
 
 Rule = Callable[..., Any]  # a verb, or another function of `proxy/core`
 
 
 def plant(sound: Rule, faulty: Rule) -> None:
-    """Put a function in the place of another: in each table of `proxy/core`, and under each name.
+    """Put a function in the place of another: as a name, a method, or an entry of a table.
+
+    All of `proxy/core` is searched.
 
     With the two exchanged it is undone.
     """
@@ -47,6 +50,10 @@ def plant(sound: Rule, faulty: Rule) -> None:
         for known_as, value in list(vars(module).items()):
             if value is sound:
                 setattr(module, known_as, faulty)
+            elif isinstance(value, type) and value.__module__ == name:
+                for method, one in list(vars(value).items()):
+                    if one is sound:
+                        setattr(value, method, faulty)
             elif isinstance(value, dict) and not known_as.startswith("__"):
                 value.update({key: faulty for key, entry in value.items() if entry is sound})
 

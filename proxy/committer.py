@@ -21,7 +21,7 @@ from typing import Final
 from msgspec import Struct
 
 from .core.outputs import Work
-from .core.records import Record
+from .core.state import Record
 from .core.storage import Storage
 
 FEW_RECORDS: Final = 8  # with more, many clients put: the loop goes on while they are written

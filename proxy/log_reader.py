@@ -10,6 +10,7 @@ from reliable_pubsub.common.core.batch import ENTRY_BYTES, crc32, whole_batches
 from reliable_pubsub.common.core.errors import DamagedError
 from reliable_pubsub.common.core.limits import CACHE_BYTES_MAX
 
+from .core.batches import LogBatch
 from .core.records import Appended
 from .core.rows import row_crc, row_key
 from .stored_state import SqlConnection, reading
@@ -25,12 +26,12 @@ class StoreReader:
     ) -> None:
         """Create a reader with an empty cache over `connection`, which only it may use."""
         self._connection = connection
-        self._cache: dict[tuple[int, int], Appended] = {}
+        self._cache: dict[tuple[int, int], LogBatch] = {}
         self._order: deque[tuple[int, int]] = deque()
         self._cache_bytes = 0
         self._cache_bytes_max = cache_bytes_max
 
-    def add(self, batches: Sequence[Appended]) -> None:
+    def add(self, batches: Sequence[LogBatch]) -> None:
         """Cache batches that have just become durable; the oldest are evicted."""
         for batch in batches:
             key = (batch.topic_id, batch.base)
@@ -49,7 +50,7 @@ class StoreReader:
 
     def read(
         self, topic_id: int, offset: int, *, messages_max: int, bytes_max: int
-    ) -> list[Appended]:
+    ) -> list[LogBatch]:
         bounds = {"messages_max": messages_max, "bytes_max": bytes_max}
         cached = self._cached(topic_id, offset)
         found = [batch for batch, _ in whole_batches(cached, offset, **bounds)]
@@ -65,13 +66,13 @@ class StoreReader:
                 return [batch]
         return found
 
-    def _cached(self, topic_id: int, offset: int) -> Iterator[tuple[Appended, bytes]]:
+    def _cached(self, topic_id: int, offset: int) -> Iterator[tuple[LogBatch, bytes]]:
         """The cached batches from one that begins exactly at `offset`."""
         while batch := self._cache.get((topic_id, offset)):
             yield batch, batch.body
             offset = batch.base + batch.count
 
-    def _stored(self, topic_id: int, offset: int) -> Generator[tuple[Appended, bytes]]:
+    def _stored(self, topic_id: int, offset: int) -> Generator[tuple[LogBatch, bytes]]:
         """The stored batches from the one that holds `offset`, as far as there is no hole."""
         place = row_key(topic_id, offset)
         (holder,) = self._connection.execute(
@@ -126,7 +127,7 @@ class StoreReader:
             default=None,
         )
 
-    def find(self, topic_id: int, publisher: str, sequence: int) -> Appended | None:
+    def find(self, topic_id: int, publisher: str, sequence: int) -> LogBatch | None:
         with reading():
             row = self._connection.execute(
                 f"SELECT {_COLUMNS}, row_crc FROM batch WHERE topic_id = ? AND publisher = ?"
@@ -142,7 +143,7 @@ class StoreReader:
         self._connection.close()
 
 
-def _checked(row: tuple[object, ...]) -> Appended:
+def _checked(row: tuple[object, ...]) -> LogBatch:
     """A stored row as a batch, if it is what was written."""
     *columns, body, stored_crc = row
     *facts, qos = columns

@@ -19,11 +19,11 @@ from reliable_pubsub.common.core.errors import StorageFailedError
 from reliable_pubsub.common.core.message_base import Durability
 
 from .core.postgres_sql import in_columns, table_statements
-from .core.records import Record
 from .core.rows import row_crc, statements
 from .core.schema import SCHEMA_VERSION, require_version
 from .core.server_promise import promise_of
 from .core.serving import TIMING, Term
+from .core.state import Record
 from .core.storage import NotServingError, StorageFullError
 from .postgres_connection import (
     PostgresConnection,

@@ -28,8 +28,8 @@ from .core.journal import ProxyJournal
 from .core.outputs import Answer, Deed, Visible, Work
 from .core.pushes import Down
 from .core.qos0_interest import Want
-from .core.state import BrokerSettings, Setup
-from .core.storage import DISK_FULL, StorageFullError
+from .core.state import DISK_FULL, BrokerSettings, Setup
+from .core.storage import StorageFullError
 from .front_door import Endpoints
 from .log_reader import StoreReader
 from .observation import Observation

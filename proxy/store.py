@@ -28,9 +28,10 @@ from reliable_pubsub.common.lock import FileLock, make_directory
 from reliable_pubsub.common.owner import denied_to, give
 from reliable_pubsub.common.system import FULL_SYNC_PRAGMAS, sync_directory, sync_file
 
-from .core.records import Record, Trimmed, appended
+from .core.records import Trimmed
 from .core.rows import row_crc, statements
 from .core.schema import SCHEMA_VERSION, TABLES, require_version
+from .core.state import Record
 from .core.storage import StorageFullError
 from .core.write_ahead_log import FRAME_HEADER_BYTES
 from .reserve import RESERVE_NAME, Reserve
@@ -464,7 +465,7 @@ class Store:
 
 
 def _stores_messages(records: Sequence[Record]) -> bool:
-    return any(appended(record) is not None for record in records)
+    return any(record.batch is not None for record in records)
 
 
 def _reserve_wal(path: Path) -> None:

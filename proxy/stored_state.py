@@ -20,10 +20,11 @@ from reliable_pubsub.common.core.transaction_messages import TopicReceipt
 from reliable_pubsub.common.damage import RESTORE_A_COPY, damaged_error
 
 from .core.group_state import GroupRun, Member, StoredGroup
-from .core.records import Administered, Charged, TransactionCommitted
 from .core.rows import FLOORS, PAUSED, row_key
 from .core.schema import KNOWN_ENDS, SCHEMA_ROWS, TABLES, meaning
 from .core.stored import (
+    StoredAction,
+    StoredCharge,
     StoredPattern,
     StoredPublisher,
     StoredSegment,
@@ -31,6 +32,7 @@ from .core.stored import (
     StoredState,
     StoredSubscription,
     StoredTopic,
+    StoredTransaction,
 )
 
 FILE_NAME: Final = "proxy.sqlite3"
@@ -147,7 +149,7 @@ def read_state(
         )
     ]
     transactions = [
-        TransactionCommitted(client, number, digest, _receipts.decode(receipts))
+        StoredTransaction(client, number, digest, _receipts.decode(receipts))
         for client, number, digest, receipts in connection.execute(
             "SELECT client, number, digest, receipts FROM last_transaction"
         )
@@ -163,7 +165,7 @@ def read_state(
         paused=meta.get(PAUSED),
         patterns=_patterns(connection),
         charges=[
-            Charged(kind, name, key)
+            StoredCharge(kind, name, key)
             for kind, name, key in connection.execute("SELECT kind, name, key_name FROM charge")
         ],
     )
@@ -220,10 +222,10 @@ def _subscriptions(connection: SqlConnection) -> dict[int, list[StoredSubscripti
     return subscriptions
 
 
-def _actions(connection: SqlConnection) -> list[Administered]:
+def _actions(connection: SqlConnection) -> list[StoredAction]:
     """What operators did, the newest last."""
     return [
-        Administered(
+        StoredAction(
             number, nonce, at_ns, who, client, _action.decode(action), _effect.decode(effect)
         )
         for number, nonce, at_ns, who, client, action, effect in connection.execute(

@@ -14,18 +14,15 @@ from reliable_pubsub.common.core.batch import Batch, crc32
 from reliable_pubsub.common.core.wire import encode_batch
 from reliable_pubsub.proxy import store as store_module
 from reliable_pubsub.proxy.check import check_store
-from reliable_pubsub.proxy.core.records import (
-    Appended,
+from reliable_pubsub.proxy.core.records import Appended, Granted, TopicCreated, Trimmed
+from reliable_pubsub.proxy.core.schema import SCHEMA_ROWS, meaning
+from reliable_pubsub.proxy.core.state import Record
+from reliable_pubsub.proxy.core.subscription_records import (
     ControlSeen,
     CursorMoved,
-    Granted,
-    Record,
     Subscribed,
-    TopicCreated,
-    Trimmed,
     Unsubscribed,
 )
-from reliable_pubsub.proxy.core.schema import SCHEMA_ROWS, meaning
 from reliable_pubsub.proxy.reserve import RESERVE_NAME
 from reliable_pubsub.proxy.store import Store
 from reliable_pubsub.proxy.stored_state import FILE_NAME, read_state

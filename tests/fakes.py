@@ -8,7 +8,7 @@ from math import inf
 from typing import Any
 
 from msgspec import UNSET, UnsetType
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from reliable_pubsub.common.access.core.authorisation import Denial
 from reliable_pubsub.common.core.actions import AdminRequest, AnyAction
@@ -34,29 +34,23 @@ from reliable_pubsub.common.core.transaction_messages import Abort, Commit, Part
 from reliable_pubsub.common.core.wire import decode_reply, decode_request, encode_batch
 from reliable_pubsub.common.world import World
 from reliable_pubsub.proxy.core.applying import apply, committed
+from reliable_pubsub.proxy.core.batches import BatchReader, LogBatch
 from reliable_pubsub.proxy.core.broker import VERBS, without_storage
 from reliable_pubsub.proxy.core.engine import Engine
 from reliable_pubsub.proxy.core.group_state import StoredGroup, at_rest
 from reliable_pubsub.proxy.core.outputs import Answer as AnswerToSend
 from reliable_pubsub.proxy.core.outputs import Visible, Work
-from reliable_pubsub.proxy.core.records import (
-    Appended,
-    Decision,
-    Granted,
-    Record,
-    TopicCreated,
-    TransactionCommitted,
-    Trimmed,
-)
-from reliable_pubsub.proxy.core.state import BrokerSettings, Setup, State
-from reliable_pubsub.proxy.core.storage import BatchReader
+from reliable_pubsub.proxy.core.records import Appended, Decision, Granted, TopicCreated, Trimmed
+from reliable_pubsub.proxy.core.state import BrokerSettings, Record, Setup, State
 from reliable_pubsub.proxy.core.stored import (
+    StoredAction,
     StoredPattern,
     StoredPublisher,
     StoredSession,
     StoredState,
     StoredSubscription,
     StoredTopic,
+    StoredTransaction,
 )
 
 EMPTY = StoredState("0123456789abcdef")
@@ -306,9 +300,9 @@ class MemoryLog:
     """A `BatchReader` over a list; it holds what was committed."""
 
     def __init__(self) -> None:
-        self.batches: dict[int, list[Appended]] = {}
+        self.batches: dict[int, list[LogBatch]] = {}
 
-    def add(self, batches: Iterable[Appended]) -> None:
+    def add(self, batches: Iterable[LogBatch]) -> None:
         """Show batches."""
         for batch in batches:
             self.batches.setdefault(batch.topic_id, []).append(batch)
@@ -320,7 +314,7 @@ class MemoryLog:
 
     def read(
         self, topic_id: int, offset: int, *, messages_max: int, bytes_max: int
-    ) -> list[Appended]:
+    ) -> list[LogBatch]:
         """See `storage.BatchReader.read`."""
         pairs = ((batch, batch.body) for batch in self.batches.get(topic_id, []))
         found = whole_batches(pairs, offset, messages_max=messages_max, bytes_max=bytes_max)
@@ -340,7 +334,7 @@ class MemoryLog:
                 return batch.base
         return None
 
-    def find(self, topic_id: int, publisher: str, sequence: int) -> Appended | None:
+    def find(self, topic_id: int, publisher: str, sequence: int) -> LogBatch | None:
         """See `storage.BatchReader.find`."""
         for batch in self.batches.get(topic_id, []):
             inside = batch.first_sequence <= sequence <= batch.last_sequence
@@ -591,12 +585,12 @@ def as_stored(state: State) -> StoredState:
             for (role, client), session in sorted(state.sessions.items())
         ],
         [
-            TransactionCommitted(client, one.transaction, one.digest, one.receipts)
+            StoredTransaction(client, one.transaction, one.digest, one.receipts)
             for client, one in sorted(state.last_transactions.items())
         ],
         state.epoch_floor,
         state.generation_floor,
-        list(state.administration.newest.values()),
+        [StoredAction(*astuple(one)) for one in state.administration.newest.values()],
         state.administration.paused,
         [
             StoredPattern(subscriber, pattern, one.terms, one.reader)

@@ -76,7 +76,7 @@ LINES_MAX: dict[str, int] = {
     "console": 2_400,
     "lab": 13_100,
     "pipeline": 7_800,
-    "proxy": 15_900,
+    "proxy": 16_000,
     "publisher": 4_900,
     "relay": 4_000,
     "reliable_pubsub": 300,

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from reliable_pubsub.common.core.message_base import Role
 
-from .records import Charge, Charged
+from .stored import Charge, StoredCharge
 
 
 class Account(Struct):
@@ -36,15 +36,15 @@ class Accounts:
         """The name of the key to which an id or a topic is charged; None: to none."""
         return self._key_of.get((kind, name))
 
-    def charges(self) -> list[Charged]:
+    def charges(self) -> list[StoredCharge]:
         """All charges, in order."""
-        return [Charged(*one, key) for one, key in sorted(self._key_of.items())]
+        return [StoredCharge(*one, key) for one, key in sorted(self._key_of.items())]
 
     def stored_under(self, role: Role, name: str) -> int:
         """The bytes stored under an id."""
         return self._stored.get((role, name), 0)
 
-    def charge(self, charged: Charged) -> None:
+    def charge(self, charged: StoredCharge) -> None:
         """Charge an id or a topic to a key, and no longer to another."""
         one = (charged.kind, charged.name)
         self.end(*one)

@@ -34,23 +34,18 @@ from reliable_pubsub.common.core.names import GROUP_PREFIX
 from reliable_pubsub.common.core.requests import History
 from reliable_pubsub.common.core.status import Clients, ClientsReport, ClientStatus
 
+from .admin_records import Administered
 from .appending import begun_after
 from .forgetting import session_forgotten
+from .group_records import GroupChanged
 from .group_state import is_group, subscription_of_group
-from .records import (
-    Administered,
-    Decision,
-    Forgotten,
-    GroupChanged,
-    Moved,
-    Record,
-    TopicDeleted,
-    Trimmed,
-)
+from .records import Decision, Forgotten, TopicDeleted, Trimmed, trimmed_to
 from .replies import decided, echo, malformed
 from .start_offset import start_offset
-from .state import State
-from .subscriptions import Subscription, unsubscribed
+from .state import Record, State
+from .stored import Moved
+from .subscription_records import unsubscribed
+from .subscriptions import Subscription
 from .topic_log import TopicLog
 
 ROLES: Final[tuple[Role, ...]] = ("publisher", "subscriber")
@@ -219,7 +214,7 @@ def delete_topic(state: State, request: AdminRequest, do: DeleteTopic, _now_ns: 
     if log.end > log.durable_end:
         why = f"messages are being put to {do.topic!r}: stop its publishers, or pause puts first"
         return _not_possible(state, request, why)
-    records: list[Record] = [log.trimmed_to(log.end)] if log.start < log.end else []
+    records: list[Record] = [trimmed_to(log, log.end)] if log.start < log.end else []
     for name, one in log.subscriptions.items():
         if one.active and not is_group(name) and not state.patterns.wants(name, log.topic_id):
             session = state.sessions["subscriber", name]
@@ -242,7 +237,7 @@ def _trimmed(state: State, log: TopicLog, start: int) -> Trimmed:
     """The trim at a batch, in the middle of a segment perhaps."""
     segment = next((one for one in log.segments if one.base < start < one.end), None)
     if segment is None:
-        return log.trimmed_to(start)
+        return trimmed_to(log, start)
     gone = [
         batch
         for batch in state.reader.read(
@@ -254,7 +249,7 @@ def _trimmed(state: State, log: TopicLog, start: int) -> Trimmed:
     for batch in gone:
         bytes_by[batch.publisher] += len(batch.body)
     cut_bytes = tuple(bytes_by.items())
-    return replace(log.trimmed_to(start), cut_batches=len(gone), cut_bytes=cut_bytes)
+    return replace(trimmed_to(log, start), cut_batches=len(gone), cut_bytes=cut_bytes)
 
 
 def _batch(state: State, log: TopicLog, offset: int) -> tuple[int, int]:

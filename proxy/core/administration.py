@@ -15,13 +15,13 @@ from reliable_pubsub.common.core.actions import (
 )
 from reliable_pubsub.common.core.limits import ACTIONS_KEPT
 
-from .records import Administered
+from .stored import StoredAction
 
 
 class Administration:
     """The newest actions. Changed by records only, but for `asker` and `done`."""
 
-    def __init__(self, actions: Iterable[Administered], paused: str | None) -> None:
+    def __init__(self, actions: Iterable[StoredAction], paused: str | None) -> None:
         """Begin with the stored ones.
 
         Args:
@@ -29,10 +29,10 @@ class Administration:
             paused: the reason why puts are paused; None: they are not.
         """
         self.asker = ""  # name of the key whose request is decided
-        self.done: deque[Administered] = deque()  # durable, and not yet output
+        self.done: deque[StoredAction] = deque()  # durable, and not yet output
         self.paused = paused
         self.lsn = 0  # record number of the newest action
-        self.newest: dict[int, Administered] = {}  # by number
+        self.newest: dict[int, StoredAction] = {}  # by number
         self._removed: dict[str, int] = {}  # by topic: messages below it were removed by operators
         for one in actions:
             self._remember(one)
@@ -42,7 +42,7 @@ class Administration:
         """The number of the newest action; 0: there is none."""
         return next(reversed(self.newest), 0)
 
-    def add(self, record: Administered, lsn: int) -> None:
+    def add(self, record: StoredAction, lsn: int) -> None:
         """An action is done."""
         self.lsn = lsn
         match record.action:
@@ -52,7 +52,7 @@ class Administration:
                 self.paused = None
         self._remember(record)
 
-    def _remember(self, record: Administered) -> None:
+    def _remember(self, record: StoredAction) -> None:
         self.newest[record.number] = record
         self.newest.pop(record.number - ACTIONS_KEPT, None)
         if isinstance(record.action, Truncate | DeleteTopic):

@@ -10,9 +10,10 @@ from reliable_pubsub.common.core.limits import CHOSEN_TOPICS_MAX, NUMBER_MAX
 from reliable_pubsub.common.core.message_base import Request, StoredQoS, Terms
 from reliable_pubsub.common.core.requests import AnyRequest
 
-from .records import Appended, Decision, Expired, Record, Subscribed, TopicDeleted
+from .records import Appended, Decision, TopicCreated, TopicDeleted, trimmed_to
 from .replies import echo, limit_reached
-from .state import State
+from .state import Record, State
+from .subscription_records import Expired, Subscribed
 from .subscriptions import Session, Subscription, skipped_by
 from .topic_log import TopicLog
 
@@ -47,7 +48,8 @@ def topic_for(
         elif state.last_topic_id + others >= CHOSEN_TOPICS_MAX:
             return limit_reached(state, request, "topics_max")
         else:
-            begins, log = state.next_topic(topic, others)
+            log = state.next_topic(topic, others)
+            begins = TopicCreated(log.topic_id, topic, log.log)
         created = (begins, *begun_by_patterns(state, log))
     is_new = compares and request.client not in log.publishers
     if is_new and state.lasting_publishers(log) >= state.settings.publishers_per_topic_max:
@@ -191,7 +193,7 @@ def make_room(
         expired += slowest
     if start is None:
         return _full(state, request, log)
-    return (*expired, log.trimmed_to(start))
+    return (*expired, trimmed_to(log, start))
 
 
 def _without_the_slowest(

@@ -52,15 +52,15 @@ from .delivery_status import delivery
 from .forgetting import forgotten, trims_due
 from .groups import begin_leases, settle, take
 from .interests import subscriptions
-from .leases import ended_leases, ended_patterns
+from .lease_ends import ended_leases, ended_patterns
 from .patterns import fetch, match
 from .publishing import put
 from .qos0 import listeners, ring
 from .reading import ack, get, history
-from .records import Decision, Record, appended
+from .records import Decision
 from .replies import echo
 from .sessions import hello
-from .state import State
+from .state import Record, State
 from .status_report import status
 from .subscribing import bye, sub, unsub
 from .transactions import abort, commit, idle_stages, stage
@@ -151,7 +151,7 @@ def without_storage(state: State, request: AnyRequest, decision: Decision) -> De
         return Decision(_paused(state, request, paused))
     if not state.is_storage_full or isinstance(request, Stage | Abort):
         return decision  # what is staged is in memory; its COMMIT is refused
-    stores = any(appended(record) is not None for record in decision.records)
+    stores = any(record.batch is not None for record in decision.records)
     if state.storage_full_until_s is None and not stores:
         return decision  # it may use what is kept free for this (rule R37)
     if not any(record.urgent for record in decision.records):

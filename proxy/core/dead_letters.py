@@ -7,6 +7,7 @@ so the proxy makes the letter; it also makes that of a message that was delivere
 
 from __future__ import annotations
 
+from reliable_pubsub.common.core import journal
 from reliable_pubsub.common.core.answers import DeadAck, Stale
 from reliable_pubsub.common.core.batch import Message, StoredBatch, crc32
 from reliable_pubsub.common.core.dead_letter import dead_letter, dead_topic
@@ -17,13 +18,63 @@ from reliable_pubsub.common.core.transaction_messages import Stage
 from reliable_pubsub.common.core.wire import decode_batch
 
 from .appending import next_batch, topic_for
+from .batches import LogBatch
 from .changed_log import not_this_log
+from .group_records import GroupLetter
+from .lines import Lines, seen_in
 from .reading import subscription_of
-from .records import CursorMoved, DeadLettered, Decision, GroupLetter, Record
+from .records import Appended, Decision, append, store_batch
 from .replies import decided, echo, malformed
-from .state import State
+from .rows import Writes
+from .state import Record, State
+from .subscription_records import CursorMoved
 from .subscriptions import Subscription
 from .topic_log import PublisherMark, TopicLog
+
+
+class DeadLettered(Record, frozen=True, gc=False):
+    """A message is rejected: its dead letter is stored and the cursor moved, both or neither."""
+
+    letter: Appended
+    moved: CursorMoved
+
+    @property
+    def body(self) -> bytes:
+        """The body of the dead letter."""
+        return self.letter.body
+
+    @property
+    def batch(self) -> LogBatch:
+        """The dead letter."""
+        return self.letter
+
+    def apply(self, state: State) -> None:
+        """Append the dead letter and acknowledge its message."""
+        append(state, self.letter)
+        self.moved.apply(state)
+
+    def has_become_durable(self, state: State) -> None:
+        """Let retention use the cursor."""
+        self.moved.has_become_durable(state)
+
+    def store(self, writes: Writes) -> None:
+        """Add the dead letter, and replace the subscription."""
+        store_batch(writes, self.letter)
+        self.moved.store(writes)
+
+    def describe(self, lines: Lines) -> None:
+        """Write the dead letter, its message, and the position."""
+        lines.line(
+            journal.DeadLetteredLine,
+            topic=lines.topics[self.moved.topic_id],
+            subscriber=self.moved.subscriber,
+            generation=self.moved.generation,
+            offset=self.moved.cursor - 1,
+            dead_topic=lines.topics[self.letter.topic_id],
+            letter=seen_in(self.letter)[0],
+            epoch=self.letter.epoch,
+        )
+        self.moved.describe(lines)
 
 
 def dead(state: State, request: Dead, body: bytes, now_ns: int) -> Decision:

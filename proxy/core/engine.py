@@ -63,6 +63,7 @@ from reliable_pubsub.relay.core.wire import decode_node_request, is_for_node
 
 from . import applying, broker
 from .account_status import KeyUses, key_uses
+from .admin_records import Administered
 from .administration import subscriber_of
 from .counts import Counts
 from .groups import topics_due
@@ -72,12 +73,13 @@ from .pushes import Pushes
 from .qos0 import BecameOfOffer, patterns_listening, take_offer
 from .qos0_interest import Wanted
 from .quotas import Quotas
-from .records import Administered, Decision, Expired, Record
+from .records import Decision
 from .replies import echo, malformed, misplaced, too_many
 from .sessions import heard
-from .state import BrokerSettings, EngineTiming, Setup, State
+from .state import BrokerSettings, EngineTiming, Record, Setup, State
 from .status_report import completed
 from .stored import StoredState
+from .subscription_records import Expired
 from .visibility import needs_of_staged, part_of
 from .waiting_gets import OVERTAKEN, WaitingGet, WaitingGets
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from reliable_pubsub.common.core.message_base import Role
 
-from .records import Forgotten, Trimmed
+from .records import Forgotten, Trimmed, trimmed_to
 from .state import State
 from .topic_log import TopicLog
 
@@ -31,10 +31,10 @@ def trims_due(state: State, now_ns: int) -> Sequence[Trimmed]:
     touched.update(state.ages.take_below(now_ns, lambda one: topics[one].ages_at_ns))
     for topic_id in sorted(touched):
         log = topics[topic_id]
-        trimmed = log.trim_due(now_ns)
+        start = log.start_due(now_ns)
         ages_at_ns = log.ages_at_ns
-        if trimmed is not None:
-            records.append(trimmed)
+        if start is not None:
+            records.append(trimmed_to(log, start))
             state.touched_topics.add(topic_id)  # one record removes only so much
         elif ages_at_ns is not None and ages_at_ns >= now_ns:
             state.ages.add(topic_id, ages_at_ns)

@@ -19,6 +19,7 @@ from reliable_pubsub.common.core.limits import (
 
 from .dead_letters import GroupLetters
 from .group_reading import GroupReading
+from .group_records import GroupChanged
 from .group_state import (
     GroupRun,
     Member,
@@ -32,8 +33,8 @@ from .group_state import (
     subscription_of_group,
     without_ended,
 )
-from .records import Decision, GroupChanged, Record
-from .state import State
+from .records import Decision
+from .state import Record, State
 from .topic_log import TopicLog
 
 

@@ -8,8 +8,7 @@ from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.limits import BODY_BYTES_MAX, REPLY_BATCHES_MAX
 from reliable_pubsub.common.core.wire import decode_batch
 
-from .records import Appended
-from .storage import BatchReader
+from .batches import BatchReader, LogBatch
 from .topic_log import TopicLog
 
 
@@ -28,7 +27,7 @@ class GroupReading:
         self._log = log
         self._known = known
         self.bytes_left = BODY_BYTES_MAX
-        self.batches: list[Appended] = []  # of the reply
+        self.batches: list[LogBatch] = []  # of the reply
         self.holes: list[tuple[int, int]] = []
         self.keys: dict[int, bytes | None] = {}  # read for this request
 
@@ -95,7 +94,7 @@ class GroupReading:
         return self.keys[offset]
 
 
-def _keys_in(batch: Appended) -> Sequence[bytes | None] | None:
+def _keys_in(batch: LogBatch) -> Sequence[bytes | None] | None:
     try:
         return decode_batch(batch.body, batch.count).keys
     except MalformedError:

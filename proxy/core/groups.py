@@ -28,12 +28,14 @@ from reliable_pubsub.common.core.requests import Sub, Unsub
 from .appending import topic_for
 from .changed_log import log_changed, witness_ns
 from .group_change import Change
+from .group_records import GroupChanged
 from .group_state import GroupRun, Member, begun, merged, next_due_s, subscription_of_group
-from .records import ControlSeen, Decision, GroupChanged
+from .records import Decision
 from .replies import decided, echo, limit_reached, malformed
 from .sessions import fence
 from .start_offset import chosen_offset
 from .state import State
+from .subscription_records import ControlSeen
 from .subscriptions import Session
 from .topic_log import TopicLog
 

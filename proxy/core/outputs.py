@@ -10,9 +10,11 @@ from msgspec import Struct, to_builtins
 from reliable_pubsub.common.access.core.authorisation import Denial
 from reliable_pubsub.common.core.message_base import Reply
 
+from .batches import LogBatch
 from .pushes import Down
 from .qos0_interest import Want
-from .records import Administered, Appended, Record
+from .state import Record
+from .stored import StoredAction
 
 
 class Answer(Struct, frozen=True, gc=False):
@@ -42,13 +44,13 @@ class Work(Struct, frozen=True):
 class Visible(Struct, frozen=True):
     """Batches that are durable: they may be read now."""
 
-    batches: Sequence[Appended]
+    batches: Sequence[LogBatch]
 
 
 class Deed(Struct, frozen=True):
     """An operator's action that is durable, for the audit log."""
 
-    record: Administered
+    record: StoredAction
 
     @property
     def fields(self) -> dict[str, object]:

@@ -37,21 +37,16 @@ from reliable_pubsub.common.core.requests import Get, Sub
 
 from .appending import begun_after, resumed
 from .pattern_index import RegisteredPattern
+from .pattern_records import PatternEnded, PatternSubscribed
 from .reading import cursor_moved, get, subscription_of
-from .records import (
-    ControlSeen,
-    CursorMoved,
-    Decision,
-    PatternEnded,
-    PatternSubscribed,
-    Record,
-)
+from .records import Decision
 from .replies import decided, echo, limit_reached, malformed
 from .sessions import fence
 from .start_offset import chosen_offset
-from .state import State
+from .state import Record, State
 from .subscribing import stale_control
-from .subscriptions import Session, Subscription, unsubscribed
+from .subscription_records import ControlSeen, CursorMoved, unsubscribed
+from .subscriptions import Session, Subscription
 from .topic_log import TopicLog
 
 _KINDS = Kinds()

@@ -23,7 +23,7 @@ from reliable_pubsub.relay.core.interest_link import LEASE_S, Links
 from reliable_pubsub.relay.core.interest_table import InterestTable
 from reliable_pubsub.relay.core.push import Pushed, PushedUnstored, encode_push
 
-from .records import Appended
+from .batches import LogBatch
 
 WAITING_BYTES_MAX: Final = 4 * MIB  # of queued batches
 TURN_MAX: Final = 64  # batches that one turn of the loop sends
@@ -39,7 +39,7 @@ class Down(Struct, frozen=True, gc=False):
 class _Waiting(Struct, frozen=True):
     topic: str
     log: str
-    batch: Appended
+    batch: LogBatch
 
     @property
     def size_bytes(self) -> int:
@@ -109,7 +109,7 @@ class Pushes:
 
     # Data, down.
 
-    def take(self, topic: str, log: str, batch: Appended) -> None:
+    def take(self, topic: str, log: str, batch: LogBatch) -> None:
         """Queue a batch that has become visible, if it is wanted."""
         if not self._table.is_wanted(topic):
             return

@@ -27,24 +27,16 @@ from reliable_pubsub.common.core.requests import AnyRequest
 from reliable_pubsub.common.core.rights import KnownKey, Quota, Rights
 from reliable_pubsub.common.core.transaction_messages import Commit
 
+from .account_records import Charged
 from .accounts import Account
+from .group_records import GroupChanged
 from .group_state import subscription_of_group
-from .records import (
-    Charged,
-    Decision,
-    Granted,
-    GroupChanged,
-    Record,
-    Staged,
-    Subscribed,
-    TopicCreated,
-    TopicDeleted,
-    Trimmed,
-    appended,
-)
+from .records import Decision, Granted, TopicCreated, TopicDeleted, Trimmed
 from .replies import echo
 from .staging import held_bytes
-from .state import State
+from .state import Record, State
+from .subscription_records import Subscribed
+from .transaction_records import Staged
 
 _WORDS: Final[Mapping[_Counted, tuple[str, str]]] = {
     "clients_max": ("client ids", "Use the same ids again"),
@@ -258,7 +250,7 @@ def _body_bytes(request: AnyRequest, decision: Decision) -> int:
 
 def _stored_bytes(decision: Decision) -> int:
     """Bytes of the bodies that a decision stores."""
-    batches = (appended(made) for made in decision.records)
+    batches = (made.batch for made in decision.records)
     return sum(len(batch.body) for batch in batches if batch is not None)
 
 
@@ -272,7 +264,7 @@ def _bytes_going(state: State, decision: Decision, key: str | None = None) -> in
     for made in decision.records:
         if isinstance(made, Trimmed):
             log = state.topic_by_id[made.topic_id]
-            for publisher, size_bytes in log.bytes_going(made).items():
+            for publisher, size_bytes in log.bytes_below(made.start, made.cut_bytes).items():
                 if key is None or state.accounts.key_of(log.put_by, publisher) == key:
                     count += size_bytes
     return count
@@ -297,7 +289,7 @@ def _charges(state: State, one: _Id, decision: Decision, key: str) -> Iterator[C
 
 def _holds_an_id(made: Record) -> bool:
     """Whether a record begins a session of the sender, or stores under its id."""
-    return isinstance(made, Granted) or appended(made) is not None
+    return isinstance(made, Granted) or made.batch is not None
 
 
 def _subscriptions_begun(state: State, request: AnyRequest, decision: Decision) -> int:

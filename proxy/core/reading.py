@@ -18,11 +18,12 @@ from reliable_pubsub.common.core.qos0_messages import Ring
 from reliable_pubsub.common.core.requests import Ack, Dead, Get, History, Sub
 
 from .changed_log import log_changed, not_this_log
-from .records import CursorMoved, Decision
+from .records import Decision
 from .replies import decided, echo, malformed
 from .sessions import fence
 from .start_offset import start_offset
 from .state import State
+from .subscription_records import CursorMoved
 from .subscriptions import Subscription
 from .topic_log import TopicLog
 

@@ -1,185 +1,160 @@
-"""The records that a decision makes. Pure.
+"""The records of topics and sessions, and the decision that makes records. Pure.
 
-Only records change the state, live and in the simulator; the store writes the same records.
-`urgent` says whether a reply waits for it: cursors that a GET carries are written lazily, because
-the subscriber's own state also has them (rule R7).
+The records of subscriptions are in `subscription_records.py`, those of a feature with the feature.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from reliable_pubsub.common.core.actions import AnyAction, Effect
+from reliable_pubsub.common.core import journal
 from reliable_pubsub.common.core.answers import AnyReply
-from reliable_pubsub.common.core.group_messages import Grant, Outcome, Stretch
-from reliable_pubsub.common.core.message_base import BatchHeader, GroupTerms, Role, StoredQoS, Terms
-from reliable_pubsub.common.core.patterns.pattern import Pattern
-from reliable_pubsub.common.core.transaction_messages import TopicReceipt
+from reliable_pubsub.common.core.limits import NUMBER_MAX
+from reliable_pubsub.common.core.message_base import Role
+from reliable_pubsub.common.core.names import is_unique_id
 
-from .group_state import GroupRun, Member, subscription_of_group
+from .batches import LogBatch
+from .lines import Lines, seen_in
+from .rows import FLOORS, Writes, row_crc, row_key
+from .state import Record, State
+from .stored import ForgottenKind
+from .subscriptions import Session
+from .topic_log import CutBytes, TopicLog
 
 
-class TopicCreated(Struct, frozen=True, gc=False):
+class Decision(Struct, frozen=True, gc=False):
+    """The reply, the records to make durable, and when the reply may leave."""
+
+    reply: AnyReply
+    records: tuple[Record, ...] = ()
+    visible_at: int = 0  # the reply leaves once this record number is durable
+    body: bytes | None = None
+    is_empty: bool = False  # there is nothing yet, so a request with `wait_ms` is kept
+
+
+class TopicCreated(Record, frozen=True, gc=False):
     """A topic is created, by its first SUB or PUT."""
 
-    urgent: ClassVar[bool] = True
     topic_id: int  # 1, 2, 3, ...; never reused
     topic: str
     log: str  # log id
 
+    def apply(self, state: State) -> None:
+        """Create the topic, without messages."""
+        retention = state.retention(self.topic)
+        log = TopicLog(self.topic_id, self.topic, self.log, retention, lsn=state.lsn)
+        state.topics[self.topic] = state.topic_by_id[self.topic_id] = log
+        state.last_topic_id = self.topic_id
+        state.patterns.add_topic(log)
 
-class Appended(Struct, frozen=True, gc=False):
-    """One batch is appended to its topic. The log is read in this form, too."""
+    def store(self, writes: Writes) -> None:
+        """Add a row without messages."""
+        writes.topics[self.topic_id] = (self.topic, self.log)
+        writes.rows["topic"][self.topic_id,] = (self.topic_id, self.topic, self.log, 0, 0, 0)
 
-    urgent: ClassVar[bool] = True
+    def describe(self, lines: Lines) -> None:
+        """Write its name and log."""
+        lines.topics[self.topic_id] = self.topic
+        lines.line(journal.CreatedLine, topic=self.topic, log=self.log)
+
+
+class TopicDeleted(Record, frozen=True, gc=False):
+    """An empty topic is deleted; or (`is_back`) created again where it ended."""
+
     topic_id: int
-    base: int  # offset of the first message
-    count: int
-    publisher: str
-    epoch: int
-    first_sequence: int
-    timestamp_ns: int
-    crc: int
-    body: bytes
-    qos: StoredQoS = 2
+    is_back: bool = False
+
+    def apply(self, state: State) -> None:
+        """Hide the topic, or show it again."""
+        topic = state.topic_by_id[self.topic_id].topic
+        (state.deleted_topics.discard if self.is_back else state.deleted_topics.add)(topic)
+        state.index_charge("topic", topic)
+        state.interest_changed()
+
+    def store(self, writes: Writes) -> None:
+        """Mark the topic as deleted, or remove the mark."""
+        writes.rows["deleted_topic"][self.topic_id,] = None if self.is_back else (self.topic_id,)
+
+
+class Appended(LogBatch, Record, frozen=True, gc=False):
+    """One batch is appended to its topic."""
 
     @property
-    def end(self) -> int:
-        """The offset after its last message."""
-        return self.base + self.count
+    def batch(self) -> LogBatch:
+        """Itself."""
+        return self
 
-    @property
-    def header(self) -> BatchHeader:
-        """Everything except the body."""
-        return BatchHeader(
-            self.base,
-            self.count,
-            self.publisher,
-            self.first_sequence,
-            self.timestamp_ns,
-            self.crc,
-            len(self.body),
-            self.qos,
-        )
+    def apply(self, state: State) -> None:
+        """Append the batch; it becomes readable when it is durable."""
+        append(state, self)
 
-    @property
-    def last_sequence(self) -> int:
-        """Sequence of its last message."""
-        return self.first_sequence + self.count - 1
+    def store(self, writes: Writes) -> None:
+        """Add the batch, and what later puts of its publisher are compared with."""
+        store_batch(writes, self)
+
+    def describe(self, lines: Lines) -> None:
+        """Write its messages, without their payloads."""
+        topic, messages = lines.topics[self.topic_id], seen_in(self)
+        lines.line(journal.StoredLine, topic=topic, epoch=self.epoch, messages=messages)
 
 
-class Granted(Struct, frozen=True, gc=False):
+def append(state: State, batch: LogBatch) -> None:
+    """Append a batch to its topic, also one that is a part of another record."""
+    log = state.topic_by_id[batch.topic_id]
+    log.append(batch, state.lsn, state.local_ns)
+    state.newest_ns = max(state.newest_ns, batch.timestamp_ns)
+    state.accounts.stored(log.put_by, batch.publisher, len(batch.body))
+    if batch.qos == 1:
+        state.index_ended(log)
+        return
+    if batch.publisher not in state.numbered:
+        state.numbered.add(batch.publisher)
+        state.index_session("publisher", batch.publisher)
+    topics = state.unique_numbers.get(batch.publisher)
+    if topics is not None:
+        topics.add(batch.topic_id)
+
+
+def store_batch(writes: Writes, batch: LogBatch) -> None:
+    """Add the rows of a batch, also of one that is a part of another record."""
+    topic_id, publisher, base, count = batch.topic_id, batch.publisher, batch.base, batch.count
+    first, crc, qos = batch.first_sequence, batch.crc, batch.qos
+    columns = (topic_id, base, count, publisher, batch.epoch, first, batch.timestamp_ns, crc, qos)
+    row = (row_key(topic_id, base), *columns, row_crc(*columns), batch.body)
+    writes.batches.append(row)
+    newest = (topic_id, publisher, first, count, base, crc, qos)
+    writes.rows["publisher"][topic_id, publisher, qos] = newest
+
+
+class Granted(Record, frozen=True, gc=False):
     """A client was granted a new epoch."""
 
-    urgent: ClassVar[bool] = True
     role: Role
     client: str
     epoch: int
     nonce: bytes
 
+    def apply(self, state: State) -> None:
+        """Begin the session."""
+        session = Session(self.epoch, self.nonce, 0, state.lsn)
+        state.sessions[self.role, self.client] = session
+        if self.role == "publisher" and is_unique_id(self.client):
+            state.unique_numbers.setdefault(self.client, set())
+        state.index_session(self.role, self.client)
 
-# An operator has moved a subscription, and its subscriber has not yet taken that: its own place no
-# longer counts ("set"), or only if it is above the cursor ("skip").
-Moved = Literal["", "set", "skip"]
+    def store(self, writes: Writes) -> None:
+        """Replace the session."""
+        row = (self.role, self.client, self.epoch, self.nonce, 0)
+        writes.rows["session"][self.role, self.client] = row
 
-
-class Subscribed(Struct, frozen=True, gc=False):
-    """A subscription begins, resumes, or is moved to another cursor."""
-
-    urgent: ClassVar[bool] = True
-    topic_id: int
-    subscriber: str
-    generation: int
-    cursor: int
-    epoch: int  # of the subscriber's session, with its nonce and the number of this SUB
-    nonce: bytes
-    control: int
-    shown: int = 0  # it was sent the messages below this
-    terms: Terms = Terms()
-    moved: Moved = ""
-    skipped: tuple[int, int] | None = None  # below the cursor, and not acknowledged: first and end
+    def describe(self, lines: Lines) -> None:
+        """Write the epoch."""
+        lines.line(journal.GrantedLine, role=self.role, client=self.client, epoch=self.epoch)
 
 
-class Unsubscribed(Struct, frozen=True, gc=False):
-    """A subscription ends; its generation is remembered."""
-
-    urgent: ClassVar[bool] = True
-    topic_id: int
-    subscriber: str
-    generation: int
-    cursor: int
-    epoch: int
-    nonce: bytes
-    control: int
-    terms: Terms = Terms()
-    shown: int = 0  # it was sent the messages below this
-
-
-class ControlSeen(Struct, frozen=True, gc=False):
-    """A control request that changed nothing else; its late copies have no effect (rule R12)."""
-
-    urgent: ClassVar[bool] = True
-    subscriber: str
-    epoch: int
-    nonce: bytes
-    control: int
-
-
-class PatternSubscribed(Struct, frozen=True, gc=False):
-    """A subscriber has a pattern; the subscriptions that it begins are separate records."""
-
-    urgent: ClassVar[bool] = True
-    subscriber: str
-    pattern: Pattern
-    terms: Terms
-    reader: str  # the keys that may read what it matches; "": there were no keys
-    epoch: int
-    nonce: bytes
-    control: int
-
-
-class PatternEnded(Struct, frozen=True, gc=False):
-    """A pattern ends; the ends of its subscriptions are separate records."""
-
-    urgent: ClassVar[bool] = True
-    subscriber: str
-    pattern: Pattern
-    epoch: int
-    nonce: bytes
-    control: int
-
-
-class CursorMoved(Struct, frozen=True, gc=False):
-    """A subscriber has acknowledged everything below `cursor`."""
-
-    topic_id: int
-    subscriber: str
-    generation: int
-    cursor: int
-    urgent: bool  # True: an ACK waits for it; False: it came with a GET
-    shown: int = 0  # it was sent the messages below this
-    terms: Terms = Terms()
-    takes: bool = False  # it reads on from where an operator has moved it; always `urgent`
-
-
-Charge = Literal["publisher", "subscriber", "topic"]  # what is charged to a key: an id, or a topic
-
-
-class Charged(Struct, frozen=True, gc=False):
-    """An id or a topic is charged to a key, and no longer to another (`accounts.py`)."""
-
-    urgent: ClassVar[bool] = False
-    kind: Charge
-    name: str
-    key: str  # its name
-
-
-ForgottenKind = Literal["session", "subscription", "publisher", "transaction", "charge"]
-
-
-class Forgotten(Struct, frozen=True, gc=False):
+class Forgotten(Record, frozen=True, gc=False):
     """An entry that can no longer have an effect is removed (rule R26).
 
     It is an id without subscriptions or numbers, an ended subscription, a QoS 1 publisher, or a
@@ -192,38 +167,55 @@ class Forgotten(Struct, frozen=True, gc=False):
     key: tuple[int | str, ...]  # of its row in the store
     floor: int = 0  # epochs, or generations, up to this one are not granted to unknown ids
 
+    def apply(self, state: State) -> None:
+        """Remove the entry."""
+        key: Any = self.key
+        match self.kind:
+            case "session":
+                self._forget_session(state, *key)
+            case "transaction":
+                del state.last_transactions[key[0]]
+            case "charge":
+                state.accounts.ended.pop(key, None)
+            case "subscription":
+                log = state.topic_by_id[key[0]]
+                del log.subscriptions[key[1]]
+                log.index_subscription(key[1])
+                state.generation_floor = max(state.generation_floor, self.floor)
+                state.index_ended(log)
+            case "publisher":
+                log = state.topic_by_id[key[0]]
+                del (log.unnumbered if key[2] == 1 else log.publishers)[key[1]]
+                state.index_ended(log)
 
-class DeadLettered(Struct, frozen=True, gc=False):
-    """A message is rejected: its dead letter is stored and the cursor moved, both or neither."""
+    def _forget_session(self, state: State, role: Role, client: str) -> None:
+        del state.sessions[role, client]
+        state.idle_sessions.pop((role, client), None)
+        state.index_charge(role, client)
+        if role == "subscriber":
+            state.leases.forget(client)
+        else:
+            state.numbered.discard(client)
+            state.unique_numbers.pop(client, None)
+            state.staging.drop_up_to(client, NUMBER_MAX)
+        if self.floor > state.epoch_floor:
+            state.epoch_floor, state.epoch_floor_lsn = self.floor, state.lsn
 
-    urgent: ClassVar[bool] = True
-    letter: Appended
-    moved: CursorMoved
-
-    @property
-    def body(self) -> bytes:
-        """The body of the dead letter."""
-        return self.letter.body
-
-
-class Expired(Struct, frozen=True, gc=False):
-    """A subscription expired: it was silent for two leases, or too slow at a bound.
-
-    A clean one has ended. A persistent one no longer keeps messages stored; its subscriber may
-    return, and gets LOST for the messages that were removed.
-    """
-
-    urgent: ClassVar[bool] = False
-    topic_id: int
-    subscriber: str
-    generation: int
-    cursor: int
-    terms: Terms
-    silent_ms: int = 0  # not stored: for the journal
-    shown: int = 0  # it was sent the messages below this
+    def store(self, writes: Writes) -> None:
+        """Remove its row, and keep the floor."""
+        table = "last_transaction" if self.kind == "transaction" else self.kind
+        writes.rows[table][self.key] = None
+        if self.kind == "subscription":
+            writes.rows["moved_subscription"][self.key] = None
+            writes.rows["skipped_range"][self.key] = None
+        name = FLOORS.get(self.kind)
+        if name is not None and self.floor:
+            before = writes.rows["meta"].get((name,))
+            floor = max(self.floor, int(before[1]) if before else 0)
+            writes.rows["meta"][name,] = (name, str(floor))
 
 
-class Trimmed(Struct, frozen=True, gc=False):
+class Trimmed(Record, frozen=True, gc=False):
     """A topic now begins at `start`; lower offsets are removed."""
 
     urgent: ClassVar[bool] = False
@@ -233,146 +225,34 @@ class Trimmed(Struct, frozen=True, gc=False):
     timestamp_ns: int  # of the newest batch, for the same reason
     # What goes of the first segment that stays; not stored, counted again at the next start.
     cut_batches: int = 0
-    cut_bytes: tuple[tuple[str, int], ...] = ()  # by publisher
+    cut_bytes: CutBytes = ()
+
+    def apply(self, state: State) -> None:
+        """Remove the oldest messages of the topic."""
+        log = state.topic_by_id[self.topic_id]
+        for publisher, size_bytes in log.bytes_below(self.start, self.cut_bytes).items():
+            if not state.accounts.stored(log.put_by, publisher, -size_bytes):
+                state.index_charge(log.put_by, publisher)
+        cut_batches, cut_bytes = self.cut_batches, self.cut_bytes
+        log.trim(self.start, state.lsn, cut_batches=cut_batches, cut_bytes=cut_bytes)
+
+    def has_become_durable(self, state: State) -> None:
+        """Forget the segments that are no longer on disk."""
+        state.topic_by_id[self.topic_id].trims_durable(state.durable_lsn)
+
+    def store(self, writes: Writes) -> None:
+        """Remove the batches below the start; also those that this commit appends."""
+        topic_id, start = self.topic_id, self.start
+        places = (row_key(topic_id, 0), row_key(topic_id, start))
+        writes.last.append(("DELETE FROM batch WHERE place >= ? AND place < ?", places))
+        row = (topic_id, *writes.topics[topic_id], start, self.end, self.timestamp_ns)
+        writes.rows["topic"][topic_id,] = row
+
+    def describe(self, lines: Lines) -> None:
+        """Write the new start."""
+        lines.line(journal.TrimmedLine, topic=lines.topics[self.topic_id], start=self.start)
 
 
-class Administered(Struct, frozen=True):
-    """An operator's action; its other records are in the same decision."""
-
-    urgent: ClassVar[bool] = True
-    number: int  # 1, 2, 3, ...
-    nonce: bytes
-    at_ns: int  # wall clock
-    who: str  # name of the key; "": the proxy knows no keys
-    client: str
-    action: AnyAction
-    effect: Effect
-
-
-class Staged(Struct, frozen=True, gc=False):
-    """A batch of a transaction is staged, in memory only: the store does not write it."""
-
-    urgent: ClassVar[bool] = False
-    client: str
-    transaction: int
-    task: int
-    attempt: bytes
-    chunk: int
-    topic: str
-    count: int
-    crc: int
-    first_sequence: int | None
-    staged_s: float  # by the clock of leases
-    body: bytes
-    instead_of: tuple[tuple[int, bytes], ...] = ()  # tasks and attempts dropped to make room
-
-
-class Unstaged(Struct, frozen=True, gc=False):
-    """The staged batches of a transaction are dropped. In memory only, as `Staged`."""
-
-    urgent: ClassVar[bool] = False
-    client: str
-    transaction: int
-
-
-class TransactionCommitted(Struct, frozen=True, gc=False):
-    """A transaction is committed; its batches are in the same decision."""
-
-    urgent: ClassVar[bool] = True
-    client: str
-    transaction: int
-    digest: bytes  # of its content, computed by the writer; empty: not sent
-    receipts: tuple[TopicReceipt, ...]
-
-
-class GroupChanged(Struct, frozen=True, gc=False):
-    """The new value of a group, whole, from its cursor to its frontier."""
-
-    urgent: ClassVar[bool] = True
-    topic_id: int
-    group: str
-    generation: int
-    cursor: int
-    terms: GroupTerms
-    runs: tuple[GroupRun, ...]
-    members: tuple[Member, ...]
-    lost: tuple[Stretch, ...] = ()  # what no member is known to have reported
-    begins: bool = False
-    ends: bool = False
-    # The rest is not stored. Keys of its messages, by offset, as far as they were read:
-    keys: tuple[tuple[int, bytes | None], ...] = ()
-    member: str = ""  # the sender of the request, its epoch, and what the request did
-    epoch: int = 0
-    granted: tuple[Grant, ...] = ()
-    settled: tuple[Outcome, ...] = ()
-
-    @property
-    def subscriber(self) -> str:
-        """The name of its subscription."""
-        return subscription_of_group(self.group)
-
-
-class TopicDeleted(Struct, frozen=True, gc=False):
-    """An empty topic is deleted; or (`is_back`) created again where it ended."""
-
-    urgent: ClassVar[bool] = True
-    topic_id: int
-    is_back: bool = False
-
-
-class GroupLetter(Struct, frozen=True, gc=False):
-    """The dead letter of a message of a group; a `GroupChanged` of the same decision ends it."""
-
-    urgent: ClassVar[bool] = True
-    letter: Appended
-    topic_id: int  # of the message
-    group: str
-    generation: int
-    offset: int
-
-    @property
-    def body(self) -> bytes:
-        """The body of the dead letter."""
-        return self.letter.body
-
-
-Record = (
-    TopicCreated
-    | Appended
-    | Granted
-    | Subscribed
-    | Unsubscribed
-    | ControlSeen
-    | PatternSubscribed
-    | PatternEnded
-    | CursorMoved
-    | Charged
-    | Forgotten
-    | DeadLettered
-    | GroupChanged
-    | TopicDeleted
-    | GroupLetter
-    | Expired
-    | Trimmed
-    | Administered
-    | Staged
-    | Unstaged
-    | TransactionCommitted
-)
-
-
-def appended(record: Record) -> Appended | None:
-    """The batch that a record appends to a log, or None."""
-    if isinstance(record, DeadLettered | GroupLetter):
-        return record.letter
-    return record if isinstance(record, Appended) else None
-
-
-class Decision(Struct, frozen=True, gc=False):
-    """The reply, the records to make durable, and when the reply may leave."""
-
-    reply: AnyReply
-    records: tuple[Record, ...] = ()
-    visible_at: int = 0  # the reply leaves once this record number is durable
-    body: bytes | None = None
-    is_empty: bool = False  # there is nothing yet, so a request with `wait_ms` is kept
+def trimmed_to(log: TopicLog, start: int) -> Trimmed:
+    """Return the record that lets a topic begin at `start`."""
+    return Trimmed(log.topic_id, start, log.end, log.timestamp_ns)

@@ -10,8 +10,8 @@ from reliable_pubsub.common.core.answers import AnyReply, Limit, Malformed
 from reliable_pubsub.common.core.message_base import Reply, Request, Role
 from reliable_pubsub.common.core.requests import AnyRequest
 
-from .records import Decision, Record
-from .state import State
+from .records import Decision
+from .state import Record, State
 
 SettingOfLimit = Literal[
     "topics_max", "clients_max", "subscriptions_per_topic_max", "publishers_per_topic_max"

@@ -23,10 +23,10 @@ from reliable_pubsub.common.core.requests import (
 )
 
 from .forgetting import session_forgotten
-from .records import Decision, Granted, Record
+from .records import Decision, Granted
 from .replies import decided, echo, limit_reached
 from .staging import LastTransaction
-from .state import State
+from .state import Record, State
 from .subscriptions import Session
 
 # A HELLO renews no lease: its process may never have been granted this epoch.

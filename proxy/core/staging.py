@@ -11,12 +11,29 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import takewhile
 
+from msgspec import Struct
+
 from reliable_pubsub.common.core.limits import STAGED_BATCH_BYTES
 from reliable_pubsub.common.core.transaction_messages import Part, TopicReceipt
 
-from .records import Staged
-
 TaskAttempt = tuple[int, bytes]  # task and its attempt
+
+
+class StagedBatch(Struct, frozen=True, gc=False):
+    """A batch of a transaction that is not committed."""
+
+    client: str
+    transaction: int
+    task: int
+    attempt: bytes
+    chunk: int
+    topic: str
+    count: int
+    crc: int
+    first_sequence: int | None
+    staged_s: float  # by the clock of leases
+    body: bytes
+    instead_of: tuple[tuple[int, bytes], ...] = ()  # tasks and attempts dropped to make room
 
 
 @dataclass(slots=True)
@@ -35,11 +52,11 @@ class StagedTransaction:
 
     touched_s: float = 0.0  # by the clock of leases, of its last STAGE
     held_bytes: int = 0
-    attempts: dict[TaskAttempt, list[Staged]] = field(
+    attempts: dict[TaskAttempt, list[StagedBatch]] = field(
         default_factory=dict
     )  # in the order in which they began
 
-    def batches(self, part: Part) -> Sequence[Staged] | None:
+    def batches(self, part: Part) -> Sequence[StagedBatch] | None:
         """The batches that COMMIT names; None if some are missing."""
         staged = self.attempts.get((part.task, part.attempt), [])
         return staged if len(staged) == part.chunks else None
@@ -98,7 +115,7 @@ class Staging:
         idle = takewhile(lambda item: item[1].touched_s < before_s, self._open.items())
         return [key for key, _ in idle]
 
-    def add(self, record: Staged) -> None:
+    def add(self, record: StagedBatch) -> None:
         key = (record.client, record.transaction)
         one = self._open[key] = self._open.pop(key, StagedTransaction())
         self._numbers.setdefault(record.client, set()).add(record.transaction)
@@ -130,6 +147,6 @@ class Staging:
             self.drop(client, number)
 
 
-def held_bytes(staged: Staged) -> int:
+def held_bytes(staged: StagedBatch) -> int:
     """Memory of a batch, including its entry."""
     return len(staged.body) + STAGED_BATCH_BYTES

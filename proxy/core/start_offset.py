@@ -14,7 +14,7 @@ from reliable_pubsub.common.core.answers import OutOfRange, Truncated
 from reliable_pubsub.common.core.message_base import Start
 from reliable_pubsub.common.core.requests import History, Sub
 
-from .records import Decision, appended
+from .records import Decision
 from .replies import echo
 from .state import State
 from .subscriptions import Subscription
@@ -144,7 +144,7 @@ def _at_time(
 
 def _undurable_since(state: State, log: TopicLog, time_ns: int, end: int) -> int:
     for _, record in state.undurable:
-        batch = appended(record)
+        batch = record.batch
         if batch is not None and batch.topic_id == log.topic_id and batch.timestamp_ns >= time_ns:
             return batch.base
     return end

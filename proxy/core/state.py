@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from typing import ClassVar, Final
 
 from msgspec import Struct, field
 
@@ -31,16 +32,19 @@ from reliable_pubsub.common.core.names import is_unique_id
 
 from .accounts import Accounts
 from .administration import Administration
+from .batches import BatchReader, LogBatch
 from .leases import Leases
+from .lines import Lines
 from .lower_bounds import LowerBounds
 from .pattern_index import PatternIndex
 from .qos0_ring import Rings
-from .records import Charge, Record, TopicCreated, appended
+from .rows import Writes
 from .staging import LastTransaction, Staging
-from .storage import DISK_FULL, BatchReader
-from .stored import StoredSegment, StoredState
+from .stored import Charge, StoredSegment, StoredState
 from .subscriptions import Session
 from .topic_log import Retention, TopicLog, without
+
+DISK_FULL: Final = "the proxy's disk is full"
 
 
 class Memory(Struct, frozen=True, kw_only=True):
@@ -86,6 +90,34 @@ class Setup(Struct, frozen=True, kw_only=True):
     rings: Rings = field(default_factory=Rings)  # QoS 0 messages, never durable
     authority: Authority = Authority({})  # what each key may do
     attention: Attention = field(default_factory=Attention)  # the time by which silence is judged
+
+
+class Record(Struct, frozen=True, gc=False):
+    """A change of the state. It defines its effect, its rows and its line of the journal.
+
+    Only records change the state, live and in the simulator; the store writes the same records.
+    """
+
+    urgent: ClassVar[bool] = True  # a reply waits for it
+
+    @property
+    def batch(self) -> LogBatch | None:
+        """The batch that it appends to a log, or None."""
+        return None
+
+    def apply(self, state: State) -> None:
+        """Change the state in memory."""
+        raise NotImplementedError
+
+    def has_become_durable(self, state: State) -> None:
+        """Note what depends on the disk; called in the order of the records."""
+
+    def store(self, writes: Writes) -> None:
+        """Add its rows to a commit."""
+        raise NotImplementedError
+
+    def describe(self, lines: Lines) -> None:
+        """Write its line of the journal, if it has one."""
 
 
 class State:
@@ -205,19 +237,19 @@ class State:
         """The retention settings of a topic."""
         return self.settings.topics.get(topic, self.settings.retention)
 
-    def next_topic(self, topic: str, others: int = 0) -> tuple[TopicCreated, TopicLog]:
-        """The record that creates a topic, and the topic as it will be.
+    def next_topic(self, topic: str, others: int = 0) -> TopicLog:
+        """A topic as it will be when created.
 
         Args:
             others: topics that the same decision creates before it.
         """
         topic_id = self.last_topic_id + 1 + others
-        created = TopicCreated(topic_id, topic, f"{self.store_id}.{topic_id}")
-        return created, TopicLog(topic_id, topic, created.log, self.retention(topic))
+        log = f"{self.store_id}.{topic_id}"
+        return TopicLog(topic_id, topic, log, self.retention(topic))
 
     def topic_or_next(self, topic: str) -> TopicLog:
         """A topic; if there is none of this name, as it would be when created."""
-        return self.topics.get(topic) or self.next_topic(topic)[1]
+        return self.topics.get(topic) or self.next_topic(topic)
 
     def interest_changed(self) -> None:
         """What is subscribed to may be different from now on."""
@@ -311,7 +343,7 @@ class State:
 
         The store could count them again, but would have to read every row.
         """
-        lost = [batch for _, record in self.undurable if (batch := appended(record)) is not None]
+        lost = [batch for _, record in self.undurable if (batch := record.batch) is not None]
         segments = {topic_id: log.segment_values() for topic_id, log in self.topic_by_id.items()}
         for batch in reversed(lost):
             kept = segments[batch.topic_id]

@@ -7,13 +7,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 from reliable_pubsub.common.core.errors import PubSubError
 
-from .records import Appended, Record
-
-DISK_FULL: Final = "the proxy's disk is full"
+from .state import DISK_FULL, Record
 
 
 class StorageFullError(PubSubError):
@@ -60,27 +58,3 @@ class Storage(Protocol):
             StorageFailedError: a write failed; what is durable is unknown, so the process ends.
             NotServingError: another process serves the store now, or the outcome is unknown.
         """
-
-
-class BatchReader(Protocol):
-    """Reads durable batches, from memory or from the store; none below a topic's start is asked."""
-
-    def read(
-        self, topic_id: int, offset: int, *, messages_max: int, bytes_max: int
-    ) -> Sequence[Appended]:
-        """Batches in order, from the one that holds `offset` (or the next one after it).
-
-        At least one if there is one; then more while both bounds hold.
-        """
-
-    def timestamp_ns(self, topic_id: int, offset: int) -> int | None:
-        """When the batch of an offset was stored; None if there is none. Reads no body."""
-
-    def first_since(self, topic_id: int, base: int, end: int, timestamp_ns: int) -> int | None:
-        """Base of the first batch in [base, end) that was stored at `timestamp_ns` or later.
-
-        None if there is none. Reads no body.
-        """
-
-    def find(self, topic_id: int, publisher: str, sequence: int) -> Appended | None:
-        """The QoS 2 batch that contains a publisher's sequence; None if there is none."""

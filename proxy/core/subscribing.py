@@ -12,13 +12,16 @@ from reliable_pubsub.common.core.requests import Bye, Sub, Unsub
 from .appending import resumed, topic_for
 from .changed_log import log_changed, witness_ns
 from .groups import join, leave
+from .pattern_records import PatternEnded
 from .reading import not_subscribed
-from .records import ControlSeen, Decision, Moved, PatternEnded, Record, Subscribed
+from .records import Decision
 from .replies import decided, echo, limit_reached, malformed
 from .sessions import fence
 from .start_offset import chosen_offset
-from .state import State
-from .subscriptions import Session, Subscription, skipped_by, unsubscribed
+from .state import Record, State
+from .stored import Moved
+from .subscription_records import ControlSeen, Subscribed, unsubscribed
+from .subscriptions import Session, Subscription, skipped_by
 from .topic_log import TopicLog
 
 

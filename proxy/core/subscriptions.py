@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from reliable_pubsub.common.core.message_base import Terms
 
-from .records import Moved, Unsubscribed
+from .stored import Moved
 
 
 @dataclass(slots=True)
@@ -61,24 +61,3 @@ def skipped_by(
     first, end = known.skipped or (known.cursor, known.cursor)
     end = min(cursor if by_start and cursor > known.cursor else end, cursor)
     return (first, end) if first < end else None
-
-
-def unsubscribed(
-    topic_id: int, subscriber: str, one: Subscription, session: Session, control: int | None = None
-) -> Unsubscribed:
-    """The record that ends a subscription.
-
-    Args:
-        control: number of the request that ends it; None: that of the session's last one stays.
-    """
-    return Unsubscribed(
-        topic_id,
-        subscriber,
-        one.generation,
-        one.cursor,
-        session.epoch,
-        session.nonce,
-        session.control if control is None else control,
-        one.terms,
-        one.shown,
-    )

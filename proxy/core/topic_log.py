@@ -20,9 +20,9 @@ from reliable_pubsub.common.core.limits import MIB, NUMBER_MAX
 from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.common.core.settings import OnBound
 
+from .batches import LogBatch
 from .group_state import Group, restored
 from .lower_bounds import LowerBounds
-from .records import Appended, Trimmed
 from .stored import StoredPublisher, StoredSegment, StoredTopic
 from .subscriptions import Subscription
 
@@ -30,6 +30,8 @@ SEGMENT_BYTES: Final = MIB
 SEGMENT_BATCHES: Final = 4096
 SET_NS_MIN: Final = 10**9  # a smaller difference of two clocks is no sign that one was set
 TRIM_SEGMENTS_MAX: Final = 16  # in one record, so that no commit takes long
+
+CutBytes = tuple[tuple[str, int], ...]  # by publisher
 
 
 class Retention(Struct, frozen=True, kw_only=True):
@@ -180,7 +182,7 @@ class TopicLog:
         """Its subscriptions that have not ended."""
         return len(self.subscriptions) - sum(map(len, self.ended.values()))
 
-    def append(self, batch: Appended, lsn: int, local_ns: int | None = None) -> None:
+    def append(self, batch: LogBatch, lsn: int, local_ns: int | None = None) -> None:
         """Append a batch.
 
         Args:
@@ -202,42 +204,47 @@ class TopicLog:
             self.segments, batch.base, end, size, batch.timestamp_ns, batch.publisher, local_ns
         )
 
-    def bytes_going(self, trimmed: Trimmed) -> Mapping[str, int]:
-        """The bytes that a trim removes, by publisher."""
-        going = Counter(dict(trimmed.cut_bytes))
+    def bytes_below(self, start: int, cut_bytes: CutBytes = ()) -> Mapping[str, int]:
+        """The bytes of the segments below an offset, and of a part of the next, by publisher."""
+        going = Counter(dict(cut_bytes))
         for segment in self.segments:
-            if segment.end > trimmed.start:
+            if segment.end > start:
                 break
             going.update(segment.bytes_by)
         return going
 
-    def trim(self, trimmed: Trimmed, lsn: int) -> None:
-        """Remove the segments below the new start."""
-        assert self.start <= trimmed.start <= self.end, (self.start, trimmed.start, self.end)
-        while self.segments and self.segments[0].end <= trimmed.start:
+    def trim(self, start: int, lsn: int, *, cut_batches: int = 0, cut_bytes: CutBytes = ()) -> None:
+        """Remove the segments below the new start.
+
+        Args:
+            cut_batches: removed from the first segment that stays, with their bytes by publisher.
+        """
+        assert self.start <= start <= self.end, (self.start, start, self.end)
+        while self.segments and self.segments[0].end <= start:
             removed = self.segments.popleft()
             self.stored_bytes -= removed.body_bytes
             if self.read_segments:
                 self.read_segments -= 1
                 self.read_bytes -= removed.body_bytes
             self.going.append((lsn, removed))
-        if trimmed.cut_batches:
-            self._cut(self.segments[0], trimmed, lsn)
-        self.start = trimmed.start
+        if cut_batches:
+            self._cut(self.segments[0], start, lsn, cut_batches, dict(cut_bytes))
+        self.start = start
         self.trim_lsn = lsn
 
-    def _cut(self, segment: Segment, trimmed: Trimmed, lsn: int) -> None:
+    def _cut(
+        self, segment: Segment, start: int, lsn: int, batches: int, bytes_by: dict[str, int]
+    ) -> None:
         """Remove the beginning of the first segment that stays."""
-        batches, bytes_by = trimmed.cut_batches, dict(trimmed.cut_bytes)
         size = sum(bytes_by.values())
         taken_ns, since_ns = segment.timestamp_ns, segment.since_ns
-        gone = Segment(segment.base, trimmed.start, size, batches, taken_ns, since_ns, bytes_by)
+        gone = Segment(segment.base, start, size, batches, taken_ns, since_ns, bytes_by)
         self.going.append((lsn, gone))
         self.stored_bytes -= size
         if self.read_segments:
             self.read_bytes -= size
         segment.bytes_by = without(segment.bytes_by, bytes_by)
-        segment.base = trimmed.start
+        segment.base = start
         segment.body_bytes -= size
         segment.batches -= batches
 
@@ -342,8 +349,10 @@ class TopicLog:
         while self.going and self.going[0][0] <= lsn:
             self.going.popleft()
 
-    def trim_due(self, now_ns: int) -> Trimmed | None:
-        """Return retention's trim now: the oldest acknowledged segments above the limits.
+    def start_due(self, now_ns: int) -> int | None:
+        """Return the start by retention: without the oldest acknowledged segments above the limits.
+
+        None: it stays.
 
         Args:
             now_ns: local time.
@@ -368,7 +377,7 @@ class TopicLog:
             history_bytes -= segment.body_bytes
             history_messages = after
             start = segment.end
-        return self.trimmed_to(start) if start > self.start else None
+        return start if start > self.start else None
 
     def _bytes_below(self, floor: int) -> int:
         """The bytes of whole segments below the watermark; its cost follows how far that moved."""
@@ -405,10 +414,6 @@ class TopicLog:
     def slowest_first(self) -> list[tuple[str, Subscription]]:
         """The subscriptions that keep messages stored, the lowest cursor first."""
         return sorted(self._held(), key=lambda pair: (pair[1].durable_cursor, pair[0]))
-
-    def trimmed_to(self, start: int) -> Trimmed:
-        """The record that lets the topic begin at `start`."""
-        return Trimmed(self.topic_id, start, self.end, self.timestamp_ns)
 
 
 def _mark(stored: StoredPublisher) -> PublisherMark:

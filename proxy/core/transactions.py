@@ -31,12 +31,13 @@ from reliable_pubsub.common.core.transaction_messages import (
 
 from .appending import next_batch, topic_for
 from .dead_letters import for_subscribers_only
-from .records import Appended, Decision, Record, Staged, TransactionCommitted, Unstaged
+from .records import Appended, Decision
 from .replies import decided, echo
 from .sessions import fence, without_session
-from .staging import LastTransaction, StagedTransaction
-from .state import State
+from .staging import LastTransaction, StagedBatch, StagedTransaction
+from .state import Record, State
 from .topic_log import TopicLog
+from .transaction_records import Staged, TransactionCommitted, Unstaged
 
 
 class _Share(Struct, frozen=True):
@@ -88,7 +89,7 @@ def stage(state: State, request: Stage, body: bytes, now_ns: int) -> Decision:
     )
 
 
-def _repeated_stage(state: State, request: Stage, staged: Staged) -> Decision:
+def _repeated_stage(state: State, request: Stage, staged: StagedBatch) -> Decision:
     same = (staged.topic, staged.count, staged.crc, staged.first_sequence)
     if same == (request.topic, request.count, request.crc, request.first_sequence):
         return Decision(StageAck(**echo(state, request)))
@@ -166,10 +167,10 @@ def commit(state: State, request: Commit, _body: bytes, now_ns: int) -> Decision
     )
 
 
-def _named(state: State, request: Commit) -> Decision | Mapping[str, Sequence[Staged]]:
+def _named(state: State, request: Commit) -> Decision | Mapping[str, Sequence[StagedBatch]]:
     """The batches of a transaction, by topic."""
     one = state.staging.of(request.client, request.transaction)
-    named: dict[str, list[Staged]] = {}
+    named: dict[str, list[StagedBatch]] = {}
     for part in request.parts:
         staged = one.batches(part)
         if staged is None:
@@ -181,7 +182,12 @@ def _named(state: State, request: Commit) -> Decision | Mapping[str, Sequence[St
 
 
 def _share(
-    state: State, request: Commit, topic: str, staged: Sequence[Staged], now_ns: int, others: int
+    state: State,
+    request: Commit,
+    topic: str,
+    staged: Sequence[StagedBatch],
+    now_ns: int,
+    others: int,
 ) -> _Share | Decision:
     """The part of one topic; the same transaction creates `others` topics before it."""
     known = state.topics.get(topic)
@@ -304,7 +310,7 @@ def _stage_lost(state: State, request: Stage | Commit, task: int, found: int) ->
 
 
 def _commit_gap(
-    state: State, request: Commit, batch: Staged, expected: int, visible_at: int
+    state: State, request: Commit, batch: StagedBatch, expected: int, visible_at: int
 ) -> Decision:
     text = (
         f"topic {batch.topic!r}: transaction {request.transaction} of {request.client!r} has "

@@ -31,7 +31,7 @@ from reliable_pubsub.common.core.qos0_messages import Ring
 from reliable_pubsub.common.core.requests import Ack, AnyRequest, Bye, Dead, Get, Hello, Sub, Unsub
 from reliable_pubsub.common.core.rights import KnownKey
 
-from .leases import longest_wait_s
+from .lease_ends import longest_wait_s
 from .lower_bounds import LowerBounds
 from .state import State
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from reliable_pubsub.proxy.core.records import Record, Trimmed, appended
-from reliable_pubsub.proxy.core.state import State
+from reliable_pubsub.proxy.core.records import Trimmed
+from reliable_pubsub.proxy.core.state import Record, State
 
 LATE_S: Final = 0.2  # by which a removal may be late: ticks make it
 
@@ -24,7 +24,7 @@ class Ages:
     def stored(self, records: Iterable[Record], now_s: float) -> None:
         """Records were applied."""
         for record in records:
-            batch = appended(record)
+            batch = record.batch
             if batch is not None:
                 self._stored_s[batch.topic_id, batch.end] = now_s
 

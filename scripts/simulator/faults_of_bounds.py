@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.core.requests import Get
 from reliable_pubsub.proxy.core.appending import make_room
-from reliable_pubsub.proxy.core.applying import trim
 from reliable_pubsub.proxy.core.reading import get, subscription_of
-from reliable_pubsub.proxy.core.records import Decision, Expired, Record, Trimmed
-from reliable_pubsub.proxy.core.state import State
+from reliable_pubsub.proxy.core.records import Decision, Trimmed
+from reliable_pubsub.proxy.core.state import Record, State
+from reliable_pubsub.proxy.core.subscription_records import Expired
 from reliable_pubsub.proxy.core.topic_log import TopicLog
 
 from .faulty_parts import Rules, with_request
@@ -49,15 +49,17 @@ def _expire_at_most(most: int) -> Rules:
     return {make_room: expire}
 
 
-def keep_what_is_on_the_account(state: State, record: Trimmed) -> None:
+def keep_what_is_on_the_account(record: Trimmed, state: State) -> None:
     """What retention removes still counts for the key that put it."""
-    state.topic_by_id[record.topic_id].trim(record, state.lsn)
+    cut_batches, cut_bytes = record.cut_batches, record.cut_bytes
+    log = state.topic_by_id[record.topic_id]
+    log.trim(record.start, state.lsn, cut_batches=cut_batches, cut_bytes=cut_bytes)
 
 
 FAULTS_OF_BOUNDS: Mapping[str, Variant] = {
     "quota: one message more": Variant(rules={make_room: let_one_more_wait}),
     "quota: passed over in silence": Variant(rules=with_request(get, at_the_bound)),
-    "account: nothing is given back": Variant(rules={trim: keep_what_is_on_the_account}),
+    "account: nothing is given back": Variant(rules={Trimmed.apply: keep_what_is_on_the_account}),
     "expire: one alone": Variant(rules=_expire_at_most(1)),
     "expire: taken, but not expired": Variant(rules=_expire_at_most(0)),
 }

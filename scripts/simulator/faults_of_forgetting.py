@@ -8,23 +8,26 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from reliable_pubsub.proxy.core.applying import committed, forget
+from reliable_pubsub.proxy.core.applying import committed
+from reliable_pubsub.proxy.core.batches import LogBatch
 from reliable_pubsub.proxy.core.engine import Engine
-from reliable_pubsub.proxy.core.records import Appended, Forgotten, Record
-from reliable_pubsub.proxy.core.state import State
+from reliable_pubsub.proxy.core.records import Forgotten
+from reliable_pubsub.proxy.core.state import Record, State
 
 from .faulty_parts import Rules, store_that_forgets
 from .simulation import Variant
 
+_forget: Final = Forgotten.apply  # the sound one, while it is replaced
+
 
 def _without_floor(kind: str) -> Rules:
-    def forget_it(state: State, record: Forgotten) -> None:
-        forget(state, replace(record, floor=0) if record.kind == kind else record)
+    def forget_it(record: Forgotten, state: State) -> None:
+        _forget(replace(record, floor=0) if record.kind == kind else record, state)
 
-    return {forget: forget_it}
+    return {_forget: forget_it}
 
 
-def forget_numbers(state: State, lsn: int) -> list[Appended]:
+def forget_numbers(state: State, lsn: int) -> list[LogBatch]:
     """The numbers of a publisher at QoS 2 are forgotten as those of one at QoS 1."""
     if state.settings.memory.unnumbered_max == 0:
         for log in state.topics.values():
@@ -47,9 +50,9 @@ class AgesByTheWallClock(Engine):
         return due
 
 
-def show_floor_too_soon(state: State, record: Forgotten) -> None:
+def show_floor_too_soon(record: Forgotten, state: State) -> None:
     """FENCED names the epochs of the forgotten before it is durable that they are forgotten."""
-    forget(state, record)
+    _forget(record, state)
     state.epoch_floor_lsn = 0
 
 
@@ -60,7 +63,7 @@ FAULTS_OF_FORGETTING: Final[Mapping[str, Variant]] = {
     "forgotten ones speak for the next": Variant(rules=_without_floor("subscription")),
     "numbers are forgotten": Variant(rules={committed: forget_numbers}),
     "ages by the wall clock": Variant(engine=AgesByTheWallClock),
-    "floor shown too soon": Variant(rules={forget: show_floor_too_soon}),
+    "floor shown too soon": Variant(rules={_forget: show_floor_too_soon}),
     "floors not stored": Variant(
         store=store_that_forgets(lambda stored: replace(stored, epoch_floor=0, generation_floor=0))
     ),

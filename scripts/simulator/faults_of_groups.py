@@ -8,6 +8,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.group_messages import Outcome
+from reliable_pubsub.proxy.core.group_records import GroupChanged, GroupLetter
 from reliable_pubsub.proxy.core.group_state import (
     GroupRun,
     RunState,
@@ -18,7 +19,6 @@ from reliable_pubsub.proxy.core.group_state import (
     without_ended,
 )
 from reliable_pubsub.proxy.core.groups import take
-from reliable_pubsub.proxy.core.records import GroupChanged, GroupLetter
 from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.subscriber.client import Subscriber
 from reliable_pubsub.subscriber.core.membership import Membership

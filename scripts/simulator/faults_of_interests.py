@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from reliable_pubsub.proxy.core.engine import Engine
-from reliable_pubsub.proxy.core.records import Expired, Record
+from reliable_pubsub.proxy.core.state import Record
 from reliable_pubsub.proxy.core.stored import StoredState
+from reliable_pubsub.proxy.core.subscription_records import Expired
 
 from .simulation import Variant
 

@@ -14,10 +14,11 @@ from reliable_pubsub.common.core.requests import AnyRequest
 from reliable_pubsub.proxy.core.broker import without_storage
 from reliable_pubsub.proxy.core.engine import Engine
 from reliable_pubsub.proxy.core.outputs import Answer
-from reliable_pubsub.proxy.core.records import CursorMoved, Decision, Record
+from reliable_pubsub.proxy.core.records import Decision
 from reliable_pubsub.proxy.core.replies import echo
-from reliable_pubsub.proxy.core.state import State
+from reliable_pubsub.proxy.core.state import Record, State
 from reliable_pubsub.proxy.core.stored import StoredState, StoredTopic
+from reliable_pubsub.proxy.core.subscription_records import CursorMoved
 
 from .faulty_parts import store_that_forgets
 from .simulated_proxy import SimulatedProxy

@@ -13,12 +13,11 @@ from reliable_pubsub.common.core.requests import AnyRequest, Dead, Hello, Put
 from reliable_pubsub.common.core.transaction_messages import Commit
 from reliable_pubsub.lab.variants import append_again, deduplicate_last_only
 from reliable_pubsub.proxy.core.appending import make_room
-from reliable_pubsub.proxy.core.applying import append
 from reliable_pubsub.proxy.core.publishing import put, repeated_put
-from reliable_pubsub.proxy.core.records import Appended, Decision, Granted, Record
+from reliable_pubsub.proxy.core.records import Appended, Decision, Granted, append
 from reliable_pubsub.proxy.core.replies import decided, echo
 from reliable_pubsub.proxy.core.sessions import fence, hello, hello_ack
-from reliable_pubsub.proxy.core.state import State
+from reliable_pubsub.proxy.core.state import Record, State
 from reliable_pubsub.proxy.core.subscriptions import Session
 from reliable_pubsub.proxy.core.topic_log import PublisherMark, TopicLog
 

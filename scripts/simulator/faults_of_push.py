@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from reliable_pubsub.common.core.answers import SubAck
 from reliable_pubsub.common.core.patterns.pattern import Topics
 from reliable_pubsub.proxy.core.engine import Engine
-from reliable_pubsub.proxy.core.records import Appended, Record
+from reliable_pubsub.proxy.core.records import Appended
+from reliable_pubsub.proxy.core.state import Record
 from reliable_pubsub.relay.core.push import AnyPush, PushFrames
 from reliable_pubsub.subscriber.client import Subscriber
 from reliable_pubsub.subscriber.core.pattern_subscription import PatternSubscription

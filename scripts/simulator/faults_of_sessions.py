@@ -14,9 +14,9 @@ from reliable_pubsub.common.core.patterns.pattern import Topics
 from reliable_pubsub.common.core.requests import Ack, AnyRequest, Bye, Get, History, Put, Sub
 from reliable_pubsub.lab.variants import Rule, append_again
 from reliable_pubsub.proxy.core.forgetting import trims_due
-from reliable_pubsub.proxy.core.leases import lease_ends_s
+from reliable_pubsub.proxy.core.lease_ends import lease_ends_s
 from reliable_pubsub.proxy.core.publishing import put
-from reliable_pubsub.proxy.core.records import Decision, Subscribed, Trimmed
+from reliable_pubsub.proxy.core.records import Decision, Trimmed
 from reliable_pubsub.proxy.core.sessions import fence, heard
 from reliable_pubsub.proxy.core.start_offset import (
     first_offset,
@@ -27,6 +27,7 @@ from reliable_pubsub.proxy.core.start_offset import (
 )
 from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.proxy.core.subscribing import begins_again, bye, refused_clean_session, sub
+from reliable_pubsub.proxy.core.subscription_records import Subscribed
 from reliable_pubsub.proxy.core.subscriptions import Subscription
 from reliable_pubsub.proxy.core.topic_log import TopicLog
 from reliable_pubsub.subscriber.client import Subscriber

@@ -11,7 +11,6 @@ from reliable_pubsub.common.core.answers import Lost, NoMessagesYet, PutAck, Sub
 from reliable_pubsub.common.core.qos0_messages import Ring
 from reliable_pubsub.common.core.requests import Ack, Dead, Get, History, Sub, Unsub
 from reliable_pubsub.lab.variants import move_cursor_on_send
-from reliable_pubsub.proxy.core.applying import append
 from reliable_pubsub.proxy.core.changed_log import log_changed, not_this_log
 from reliable_pubsub.proxy.core.forgetting import trims_due
 from reliable_pubsub.proxy.core.reading import (
@@ -21,10 +20,11 @@ from reliable_pubsub.proxy.core.reading import (
     get,
     subscription_of,
 )
-from reliable_pubsub.proxy.core.records import Appended, CursorMoved, Decision, Trimmed
+from reliable_pubsub.proxy.core.records import Appended, Decision, Trimmed, append, trimmed_to
 from reliable_pubsub.proxy.core.replies import echo
 from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.proxy.core.subscribing import sub, unsub
+from reliable_pubsub.proxy.core.subscription_records import CursorMoved
 from reliable_pubsub.proxy.core.subscriptions import Subscription
 from reliable_pubsub.proxy.core.topic_log import TopicLog
 
@@ -106,7 +106,7 @@ def trim_unread(state: State, now_ns: int) -> Sequence[Trimmed]:
     for log in state.topic_by_id.values():
         oldest = log.segments[0] if log.segments else None
         if log.retention.history_s == 0 and oldest and oldest.end <= log.durable_end:
-            records.append(log.trimmed_to(oldest.end))
+            records.append(trimmed_to(log, oldest.end))
     return records
 
 

@@ -15,15 +15,11 @@ from reliable_pubsub.common.core.transaction_messages import (
     Part,
     Stage,
 )
-from reliable_pubsub.proxy.core.records import (
-    Appended,
-    Decision,
-    Record,
-    TransactionCommitted,
-)
+from reliable_pubsub.proxy.core.records import Appended, Decision
 from reliable_pubsub.proxy.core.replies import echo
 from reliable_pubsub.proxy.core.sessions import without_session
-from reliable_pubsub.proxy.core.state import State
+from reliable_pubsub.proxy.core.state import Record, State
+from reliable_pubsub.proxy.core.transaction_records import TransactionCommitted
 from reliable_pubsub.proxy.core.transactions import abort, already, commit, stage
 
 from .faulty_parts import before_durable, with_decision, with_request

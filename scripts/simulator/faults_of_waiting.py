@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from reliable_pubsub.common.core.requests import AnyRequest, Get, History
 from reliable_pubsub.proxy.core.engine import Engine
 from reliable_pubsub.proxy.core.reading import batches_from, get
-from reliable_pubsub.proxy.core.records import Appended, Decision, Record
+from reliable_pubsub.proxy.core.records import Appended, Decision
 from reliable_pubsub.proxy.core.sessions import fence
-from reliable_pubsub.proxy.core.state import State
+from reliable_pubsub.proxy.core.state import Record, State
 from reliable_pubsub.proxy.core.subscriptions import Session
 from reliable_pubsub.proxy.core.topic_log import TopicLog
 from reliable_pubsub.proxy.core.waiting_gets import WaitingGet, WaitingGets

@@ -14,8 +14,8 @@ from msgspec import Struct
 from reliable_pubsub.common.core.pattern_messages import Fetch, Match
 from reliable_pubsub.common.core.qos0_messages import Ring
 from reliable_pubsub.common.core.requests import Ack, AnyRequest, Bye, Dead, Get, Sub, Unsub
-from reliable_pubsub.proxy.core.records import Expired, Record
-from reliable_pubsub.proxy.core.state import State
+from reliable_pubsub.proxy.core.state import Record, State
+from reliable_pubsub.proxy.core.subscription_records import Expired
 
 _RENEWING: Final = (Get, Ring, Ack, Dead, Sub, Unsub, Bye, Match, Fetch)
 TICKS_S: Final = 0.1  # a lease may end this much later: ticks look at leases

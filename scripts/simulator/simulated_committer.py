@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from reliable_pubsub.proxy.core.outputs import Work
-from reliable_pubsub.proxy.core.records import Record, appended
+from reliable_pubsub.proxy.core.state import Record
 
 if TYPE_CHECKING:
     from .simulated_proxy import SimulatedProxy
@@ -69,7 +69,7 @@ class SimulatedCommitter:
     def _finish(self, records: Sequence[Record], lsn: int) -> None:
         self._proxy.point("before the commit")
         self._busy = False
-        if self._proxy.storage_is_full() and any(appended(one) is not None for one in records):
+        if self._proxy.storage_is_full() and any(one.batch is not None for one in records):
             self._failed = True  # what stores no message has a reserve
             self.outcomes.append("full")
         elif self._proxy.disk_fails():

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from reliable_pubsub.proxy.core.records import Record
 from reliable_pubsub.proxy.core.serving import ServingRow, ServingTiming, SilenceWatch, Term
+from reliable_pubsub.proxy.core.state import Record
 from reliable_pubsub.proxy.core.storage import NotServingError
 from reliable_pubsub.proxy.core.stored import StoredState
 

@@ -40,8 +40,15 @@ from reliable_pubsub.proxy.core.engine import Engine
 from reliable_pubsub.proxy.core.outputs import Answer, Visible, Work
 from reliable_pubsub.proxy.core.pushes import Down, Pushes
 from reliable_pubsub.proxy.core.qos0_interest import Want
-from reliable_pubsub.proxy.core.records import Appended, Decision, Record
-from reliable_pubsub.proxy.core.state import BrokerSettings, EngineTiming, Memory, Setup, State
+from reliable_pubsub.proxy.core.records import Appended, Decision
+from reliable_pubsub.proxy.core.state import (
+    BrokerSettings,
+    EngineTiming,
+    Memory,
+    Record,
+    Setup,
+    State,
+)
 from reliable_pubsub.proxy.core.storage import NotServingError
 from reliable_pubsub.proxy.core.stored import StoredState
 from reliable_pubsub.proxy.core.topic_log import Retention

@@ -12,33 +12,29 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import astuple
+
 from reliable_pubsub.common.core.actions import Pause, Resume
 from reliable_pubsub.common.core.batch import whole_batches
 from reliable_pubsub.common.core.patterns.pattern import Pattern
+from reliable_pubsub.proxy.core.account_records import Charged
+from reliable_pubsub.proxy.core.admin_records import Administered
+from reliable_pubsub.proxy.core.dead_letters import DeadLettered
+from reliable_pubsub.proxy.core.group_records import GroupChanged, GroupLetter
 from reliable_pubsub.proxy.core.group_state import StoredGroup, at_rest, subscription_of_group
+from reliable_pubsub.proxy.core.pattern_records import PatternEnded, PatternSubscribed
 from reliable_pubsub.proxy.core.records import (
-    Administered,
     Appended,
-    Charged,
-    ControlSeen,
-    CursorMoved,
-    DeadLettered,
-    Expired,
     Forgotten,
     Granted,
-    GroupChanged,
-    GroupLetter,
-    PatternEnded,
-    PatternSubscribed,
-    Record,
-    Subscribed,
     TopicCreated,
     TopicDeleted,
-    TransactionCommitted,
     Trimmed,
-    Unsubscribed,
 )
+from reliable_pubsub.proxy.core.state import Record
 from reliable_pubsub.proxy.core.stored import (
+    StoredAction,
+    StoredCharge,
     StoredPattern,
     StoredPublisher,
     StoredSegment,
@@ -46,8 +42,17 @@ from reliable_pubsub.proxy.core.stored import (
     StoredState,
     StoredSubscription,
     StoredTopic,
+    StoredTransaction,
+)
+from reliable_pubsub.proxy.core.subscription_records import (
+    ControlSeen,
+    CursorMoved,
+    Expired,
+    Subscribed,
+    Unsubscribed,
 )
 from reliable_pubsub.proxy.core.topic_log import Segment, add_to_segments
+from reliable_pubsub.proxy.core.transaction_records import TransactionCommitted
 
 
 @dataclass
@@ -90,11 +95,11 @@ class SimulatedStore:
     def _forget_all(self) -> None:
         self._topics: dict[int, _Rows] = {}
         self._sessions: dict[tuple[str, str], StoredSession] = {}
-        self._transactions: dict[str, TransactionCommitted] = {}
+        self._transactions: dict[str, StoredTransaction] = {}
         self._epoch_floor = self._generation_floor = 0
         self._patterns: dict[tuple[str, Pattern], StoredPattern] = {}
-        self._charges: dict[tuple[str, str], Charged] = {}
-        self._actions: list[Administered] = []
+        self._charges: dict[tuple[str, str], StoredCharge] = {}
+        self._actions: list[StoredAction] = []
         self._paused: str | None = None
 
     is_full = False  # that it is, the simulated committer decides
@@ -149,11 +154,11 @@ class SimulatedStore:
             case Granted() | ControlSeen():
                 self._write_session(record)
             case Charged(kind, name):
-                self._charges[kind, name] = record
+                self._charges[kind, name] = StoredCharge(*astuple(record))
             case Forgotten():
                 self._forget(record)
             case TransactionCommitted(client):
-                self._transactions[client] = record
+                self._transactions[client] = StoredTransaction(*astuple(record))
             case Administered():
                 self._administer(record)
             case Trimmed() | TopicDeleted():
@@ -194,7 +199,7 @@ class SimulatedStore:
         )
 
     def _administer(self, record: Administered) -> None:
-        self._actions.append(record)
+        self._actions.append(StoredAction(*astuple(record)))
         match record.action:
             case Pause(reason=reason):
                 self._paused = reason

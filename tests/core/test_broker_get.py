@@ -18,8 +18,9 @@ from reliable_pubsub.common.core.answers import (
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.errors import FencedError, LostError
 from reliable_pubsub.common.core.message_base import Start
-from reliable_pubsub.proxy.core.records import Appended, CursorMoved
+from reliable_pubsub.proxy.core.records import Appended
 from reliable_pubsub.proxy.core.state import BrokerSettings
+from reliable_pubsub.proxy.core.subscription_records import CursorMoved
 from reliable_pubsub.proxy.core.topic_log import Retention
 from tests.fakes import (
     LOG,

@@ -35,9 +35,10 @@ from reliable_pubsub.common.core.transaction_messages import (
 from reliable_pubsub.common.core.wire import encode
 from reliable_pubsub.proxy.core import transactions
 from reliable_pubsub.proxy.core.applying import committed
-from reliable_pubsub.proxy.core.records import Appended, Staged
+from reliable_pubsub.proxy.core.records import Appended
 from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.topic_log import Retention
+from reliable_pubsub.proxy.core.transaction_records import Staged
 from tests.fakes import (
     NONCE,
     MemoryProxy,

@@ -15,9 +15,9 @@ from reliable_pubsub.common.core.message_base import Start, Terms
 from reliable_pubsub.common.core.requests import AnyRequest
 from reliable_pubsub.proxy.core import topic_log
 from reliable_pubsub.proxy.core.applying import apply, committed
+from reliable_pubsub.proxy.core.batches import LogBatch
 from reliable_pubsub.proxy.core.broker import due
 from reliable_pubsub.proxy.core.lower_bounds import LowerBounds
-from reliable_pubsub.proxy.core.records import Appended
 from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.topic_log import Retention
 from tests.fakes import (
@@ -191,7 +191,7 @@ class OneBatch(MemoryLog):
 
     def read(
         self, topic_id: int, offset: int, *, messages_max: int, bytes_max: int
-    ) -> list[Appended]:
+    ) -> list[LogBatch]:
         return [an_append(offset, topic_id=topic_id)]
 
     def timestamp_ns(self, topic_id: int, offset: int) -> int | None:

@@ -17,7 +17,7 @@ from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.patterns.matching import Kinds
 from reliable_pubsub.common.core.patterns.pattern import Pattern, glob
 from reliable_pubsub.common.core.wire import decode_request
-from reliable_pubsub.proxy.core.records import Appended
+from reliable_pubsub.proxy.core.batches import LogBatch
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.relay.core.push import (
     AnyPush,
@@ -74,7 +74,7 @@ class PushingLog(MemoryLog):
         super().__init__()
         self._house = house
 
-    def add(self, batches: Iterable[Appended]) -> None:
+    def add(self, batches: Iterable[LogBatch]) -> None:
         """See `MemoryLog`."""
         batches = list(batches)
         super().add(batches)

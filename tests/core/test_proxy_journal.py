@@ -8,14 +8,12 @@ from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.message_base import Terms
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.proxy.core.journal import ProxyJournal
-from reliable_pubsub.proxy.core.records import (
+from reliable_pubsub.proxy.core.records import Granted, TopicCreated, Trimmed
+from reliable_pubsub.proxy.core.state import Record
+from reliable_pubsub.proxy.core.subscription_records import (
     CursorMoved,
     Expired,
-    Granted,
-    Record,
     Subscribed,
-    TopicCreated,
-    Trimmed,
     Unsubscribed,
 )
 from tests.fakes import LOG, NONCE, NOW_NS, an_append

@@ -15,16 +15,10 @@ from reliable_pubsub.proxy.core import topic_log
 from reliable_pubsub.proxy.core.appending import next_batch
 from reliable_pubsub.proxy.core.applying import apply, committed
 from reliable_pubsub.proxy.core.broker import due
-from reliable_pubsub.proxy.core.records import (
-    Appended,
-    Record,
-    Subscribed,
-    TopicCreated,
-    Trimmed,
-    Unsubscribed,
-)
-from reliable_pubsub.proxy.core.state import BrokerSettings, State
+from reliable_pubsub.proxy.core.records import Appended, TopicCreated, Trimmed
+from reliable_pubsub.proxy.core.state import BrokerSettings, Record, State
 from reliable_pubsub.proxy.core.stored import StoredSegment, StoredState
+from reliable_pubsub.proxy.core.subscription_records import Subscribed, Unsubscribed
 from reliable_pubsub.proxy.core.subscriptions import Subscription
 from reliable_pubsub.proxy.core.topic_log import (
     SEGMENT_BATCHES,
@@ -97,7 +91,7 @@ class TestOffsets:
         log = a_log()
         fill(log, 4)
 
-        log.trim(log.trimmed_to(2), 5)
+        log.trim(2, 5)
         log.append(an_append(4, timestamp_ns=NOW_NS + 99), 5)
 
         assert (log.start, log.end) == (2, 5)
@@ -162,7 +156,7 @@ class TestRetention:
         reader_at(log, "fast", 6)
         reader_at(log, "slow", 4)
 
-        assert log.trim_due(NOW_NS) == Trimmed(1, 4, 6, NOW_NS + 6)
+        assert log.start_due(NOW_NS) == 4
 
     def test_removes_nothing_that_one_subscriber_has_not_acknowledged(self) -> None:
         log = a_log()
@@ -170,7 +164,7 @@ class TestRetention:
         reader_at(log, "fast", 6)
         reader_at(log, "new", 0)
 
-        assert log.trim_due(NOW_NS) is None
+        assert log.start_due(NOW_NS) is None
 
     def test_keeps_about_so_many_messages_that_all_have_acknowledged(self) -> None:
         """Whole segments go, here of two messages: one more would leave one."""
@@ -179,7 +173,7 @@ class TestRetention:
         fill(log, 6)
         reader_at(log, "s", 5)
 
-        assert log.trim_due(NOW_NS) == Trimmed(1, 2, 6, NOW_NS + 6)
+        assert log.start_due(NOW_NS) == 2
 
     def test_goes_by_cursors_that_are_durable(self) -> None:
         """H18: a crash may take a cursor back, and then the messages must be there."""
@@ -187,17 +181,14 @@ class TestRetention:
         fill(log, 6)
         reader_at(log, "s", 6, durable=2)
 
-        assert log.trim_due(NOW_NS) == Trimmed(1, 2, 6, NOW_NS + 6)
+        assert log.start_due(NOW_NS) == 2
 
     def test_removes_nothing_that_is_not_durable_itself(self) -> None:
         log = a_log()
         fill(log, 4)
         fill(log, 4, durable=False)
 
-        trimmed = log.trim_due(NOW_NS)
-
-        assert trimmed is not None
-        assert trimmed.start == 4
+        assert log.start_due(NOW_NS) == 4
 
     def test_waits_for_the_cursor_that_an_ack_made_durable(self) -> None:
         """H18: the same, seen from outside: a cursor counts when the disk has it."""
@@ -236,20 +227,15 @@ class TestRetention:
         log = a_log(Retention(history_bytes=3 * len(BIG)))
         fill(log, 6)
 
-        trimmed = log.trim_due(NOW_NS)
-
-        assert trimmed is not None
-        assert trimmed.start == 4
+        assert log.start_due(NOW_NS) == 4
 
     def test_keeps_acknowledged_history_up_to_its_age(self) -> None:
         log = a_log(Retention(history_bytes=100 * MIB, history_s=60.0))
         fill(log, 6, apart_ns=10 * SECOND_NS)
 
-        young, old = log.trim_due(NOW_NS + 70 * SECOND_NS), log.trim_due(NOW_NS + 81 * SECOND_NS)
+        young, old = log.start_due(NOW_NS + 70 * SECOND_NS), log.start_due(NOW_NS + 81 * SECOND_NS)
 
-        assert young is None
-        assert old is not None
-        assert old.start == 2
+        assert (young, old) == (None, 2)
 
     def test_works_in_a_topic_that_is_not_written_to_any_more(self) -> None:
         retention = Retention(history_s=60.0)
@@ -266,23 +252,18 @@ class TestRetention:
         log = a_log(Retention(history_bytes=2 * len(BIG)))
         fill(log, 6)
 
-        trimmed = log.trim_due(NOW_NS)
-
-        assert trimmed is not None
-        assert trimmed.start == 4
+        assert log.start_due(NOW_NS) == 4
 
     def test_removes_only_so_much_at_once(self) -> None:
         log = a_log()
         fill(log, 2 * (TRIM_SEGMENTS_MAX + 3))
 
-        first = log.trim_due(NOW_NS)
+        first = log.start_due(NOW_NS)
         assert first is not None
         log.trim(first, 99)
-        second = log.trim_due(NOW_NS)
+        second = log.start_due(NOW_NS)
 
-        assert first.start == 2 * TRIM_SEGMENTS_MAX
-        assert second is not None
-        assert second.start == log.end
+        assert (first, second) == (2 * TRIM_SEGMENTS_MAX, log.end)
 
     def test_removes_the_rest_step_by_step_without_traffic(self) -> None:
         body = a_body(BIG)
@@ -329,7 +310,7 @@ def test_the_bytes_below_the_watermark_are_those_of_its_whole_segments(
             if kind == "put":
                 log.append(an_append(log.end, body=b"x" * (value + 1)), 1)
             elif kind == "trim" and len(log.segments) > 1:
-                log.trim(log.trimmed_to(log.segments[value % (len(log.segments) - 1)].end), 1)
+                log.trim(log.segments[value % (len(log.segments) - 1)].end, 1)
             floor = min(log.start + value, log.end)
 
             expected = sum(one.body_bytes for one in log.segments if one.end <= floor)

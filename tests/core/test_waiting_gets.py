@@ -14,7 +14,7 @@ from reliable_pubsub.common.core.message_base import Terms
 from reliable_pubsub.common.core.requests import AnyRequest
 from reliable_pubsub.common.core.status import Status, StatusReport
 from reliable_pubsub.common.core.wire import decode_reply, encode
-from reliable_pubsub.proxy.core.leases import ended_leases, longest_wait_s
+from reliable_pubsub.proxy.core.lease_ends import ended_leases, longest_wait_s
 from reliable_pubsub.proxy.core.records import Decision
 from reliable_pubsub.proxy.core.waiting_gets import TURN_MAX, WaitingGets
 from reliable_pubsub.relay.core.unstored import Offer, encode_offer

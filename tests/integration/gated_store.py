@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from reliable_pubsub.proxy.core.records import Record
+from reliable_pubsub.proxy.core.state import Record
 from reliable_pubsub.proxy.core.storage import StorageFullError
 from reliable_pubsub.proxy.store import Store
 

@@ -13,8 +13,9 @@ from reliable_pubsub.common.core.errors import DamagedError
 from reliable_pubsub.common.core.limits import KIB
 from reliable_pubsub.proxy.check import BadRange, Checked, check_store
 from reliable_pubsub.proxy.core.applying import apply, committed
-from reliable_pubsub.proxy.core.records import Record, Subscribed, TransactionCommitted
-from reliable_pubsub.proxy.core.state import State
+from reliable_pubsub.proxy.core.state import Record, State
+from reliable_pubsub.proxy.core.subscription_records import Subscribed
+from reliable_pubsub.proxy.core.transaction_records import TransactionCommitted
 from reliable_pubsub.proxy.log_reader import StoreReader
 from reliable_pubsub.proxy.store import Store
 from reliable_pubsub.proxy.stored_state import FILE_NAME, open_reader, read_state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from reliable_pubsub.common.core.errors import DamagedError
 from reliable_pubsub.common.core.limits import KIB, REPLY_BATCHES_MAX
+from reliable_pubsub.proxy.core.batches import LogBatch
 from reliable_pubsub.proxy.core.records import Appended, Trimmed
 from reliable_pubsub.proxy.core.schema import TABLES
 from reliable_pubsub.proxy.log_reader import StoreReader
@@ -34,7 +35,9 @@ def in_a_row(counts: list[int], *, body: bytes | None = None) -> list[Appended]:
 
 
 @contextmanager
-def a_reader(directory: Path, batches: list[Appended], *, cache: int = 0) -> Iterator[StoreReader]:
+def a_reader(
+    directory: Path, batches: Sequence[Appended], *, cache: int = 0
+) -> Iterator[StoreReader]:
     """A reader over a store that holds these batches."""
     store = Store(directory, "os")
     store.commit([*a_beginning(), *batches])
@@ -46,7 +49,7 @@ def a_reader(directory: Path, batches: list[Appended], *, cache: int = 0) -> Ite
         store.close()
 
 
-def bases(batches: list[Appended]) -> list[int]:
+def bases(batches: Sequence[LogBatch]) -> list[int]:
     return [batch.base for batch in batches]
 
 

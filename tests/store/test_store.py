@@ -18,16 +18,17 @@ from reliable_pubsub.common.core.limits import KIB
 from reliable_pubsub.common.core.message_base import Durability
 from reliable_pubsub.common.core.transaction_messages import TopicReceipt
 from reliable_pubsub.proxy.check import check_store
-from reliable_pubsub.proxy.core.records import (
-    CursorMoved,
-    Record,
-    Subscribed,
-    TransactionCommitted,
-    Trimmed,
-    Unsubscribed,
-)
+from reliable_pubsub.proxy.core.records import Trimmed
+from reliable_pubsub.proxy.core.state import Record
 from reliable_pubsub.proxy.core.storage import StorageFullError
-from reliable_pubsub.proxy.core.stored import StoredPublisher, StoredState, StoredSubscription
+from reliable_pubsub.proxy.core.stored import (
+    StoredPublisher,
+    StoredState,
+    StoredSubscription,
+    StoredTransaction,
+)
+from reliable_pubsub.proxy.core.subscription_records import CursorMoved, Subscribed, Unsubscribed
+from reliable_pubsub.proxy.core.transaction_records import TransactionCommitted
 from reliable_pubsub.proxy.reserve import RESERVE_NAME, Reserve
 from reliable_pubsub.proxy.store import MARK_NAME, WAL_BYTES, Store
 from reliable_pubsub.proxy.stored_state import FILE_NAME, open_reader, read_state
@@ -143,7 +144,7 @@ class TestACommit:
         one = TransactionCommitted("p", 7, b"content1", receipts)
         committed(tmp_path, a_beginning(), [one], [replace(one, transaction=9, digest=b"")])
 
-        assert stored_in(tmp_path).transactions == [TransactionCommitted("p", 9, b"", receipts)]
+        assert stored_in(tmp_path).transactions == [StoredTransaction("p", 9, b"", receipts)]
 
     def test_that_fails_leaves_no_trace(self, tmp_path: Path) -> None:
         """The last of fifty batches is one that stands there already."""
