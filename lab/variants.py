@@ -25,6 +25,7 @@ from reliable_pubsub.common.core.wire import direct_batches
 from reliable_pubsub.proxy import core as proxy_core
 from reliable_pubsub.proxy import store, stored_state
 from reliable_pubsub.proxy.core.appending import next_batch
+from reliable_pubsub.proxy.core.feature import Tables
 from reliable_pubsub.proxy.core.publishing import put
 from reliable_pubsub.proxy.core.reading import get
 from reliable_pubsub.proxy.core.records import Decision
@@ -54,8 +55,17 @@ def plant(sound: Rule, faulty: Rule) -> None:
                 for method, one in list(vars(value).items()):
                     if one is sound:
                         setattr(value, method, faulty)
+            elif isinstance(value, Tables):
+                for rows in (value.begin, value.due, value.freed):
+                    rows[:] = [faulty if row is sound else row for row in rows]  # type: ignore
+                for table in (value.verbs, value.completes):
+                    _replace_in(table, sound, faulty)
             elif isinstance(value, dict) and not known_as.startswith("__"):
-                value.update({key: faulty for key, entry in value.items() if entry is sound})
+                _replace_in(value, sound, faulty)
+
+
+def _replace_in(table: dict[Any, Any], sound: Rule, faulty: Rule) -> None:
+    table.update({key: faulty for key, entry in table.items() if entry is sound})
 
 
 @contextmanager

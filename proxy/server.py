@@ -23,6 +23,7 @@ from reliable_pubsub.common.system import WakeUp
 from .check import BadRange, Checked, check_store
 from .committer import CommitFailed, Committer
 from .core.engine import Engine
+from .core.features import TABLES
 from .core.figures import Figures
 from .core.journal import ProxyJournal
 from .core.outputs import Answer, Deed, Visible, Work
@@ -144,6 +145,7 @@ class Server:
         engine = Engine(
             stored,
             setup,
+            TABLES,
             pushes=self.endpoints.push.pushes,
             ingress_endpoint=self.endpoints.ingress.endpoint,
             describe=self.observation.described,

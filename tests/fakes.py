@@ -35,8 +35,9 @@ from reliable_pubsub.common.core.wire import decode_reply, decode_request, encod
 from reliable_pubsub.common.world import World
 from reliable_pubsub.proxy.core.applying import apply, committed
 from reliable_pubsub.proxy.core.batches import BatchReader, LogBatch
-from reliable_pubsub.proxy.core.broker import VERBS, without_storage
+from reliable_pubsub.proxy.core.broker import without_storage
 from reliable_pubsub.proxy.core.engine import Engine
+from reliable_pubsub.proxy.core.features import TABLES
 from reliable_pubsub.proxy.core.group_state import StoredGroup, at_rest
 from reliable_pubsub.proxy.core.outputs import Answer as AnswerToSend
 from reliable_pubsub.proxy.core.outputs import Visible, Work
@@ -357,7 +358,9 @@ def a_setup(
 
 def decide(state: State, request: AnyRequest, body: bytes, *, now_ns: int) -> Decision:
     """What a proxy decides; nothing changes."""
-    return without_storage(state, request, VERBS[type(request)](state, request, body, now_ns))
+    return without_storage(
+        state, request, TABLES.verbs[type(request)](state, request, body, now_ns)
+    )
 
 
 class MemoryProxy:
@@ -385,7 +388,7 @@ class MemoryProxy:
         self.settings = settings
         self.log = log or MemoryLog()
         setup = a_setup(self.log, boot=boot, settings=settings)
-        self.engine = Engine(stored, replace(setup, attention=attention or setup.attention))
+        self.engine = Engine(stored, replace(setup, attention=attention or setup.attention), TABLES)
         self.now_ns = NOW_NS
         self.now_s = 0.0  # monotonic clock, as of the last tick
         self.is_full = False  # its disk

@@ -36,6 +36,7 @@ from reliable_pubsub.common.core.status import Clients, ClientsReport, ClientSta
 
 from .admin_records import Administered
 from .appending import begun_after
+from .feature import Feature
 from .forgetting import session_forgotten
 from .group_records import GroupChanged
 from .group_state import is_group, subscription_of_group
@@ -395,3 +396,6 @@ PLANS: Final[Mapping[type[Any], Callable[[State, AdminRequest, Any, int], Plan]]
     Pause: pause,
     Resume: pause,
 }
+
+
+FEATURE: Final = Feature(name="operators", verbs={AdminRequest: admin, Clients: clients})

@@ -1,114 +1,33 @@
-"""The broker: every decision of the proxy, as a table of verbs over one state.
+"""What every decision passes: what is due by time, and a disk that is full or does not respond.
 
 A verb is a function `(state, request, body, now_ns) -> Decision`. It changes nothing: the records
-of its decision do, in `applying.py`. The rules of docs/protocol.md are decided in these files:
-
-    sessions        HELLO                    qos0              RING, LISTENERS, offers
-    publishing      PUT                      dead_letters      DEAD
-    subscribing     SUB, UNSUB, BYE          transactions      STAGE, COMMIT, ABORT
-    groups          TAKE, SETTLE
-    reading         GET, ACK, HISTORY        delivery_status   DELIVERY
-    patterns        MATCH, FETCH
-    administering   ADMIN, CLIENTS           status_report     STATUS
-    interests       SUBSCRIPTIONS
-    leases, forgetting                       what is due by time
-
-A planted fault replaces one of these functions (`lab/variants.py`).
+of its decision do. Each feature registers its verbs (`features.py`). A planted fault replaces one
+of these functions (`lab/variants.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.actions import AdminRequest
 from reliable_pubsub.common.core.answers import Busy, StorageFull
-from reliable_pubsub.common.core.group_messages import Settle, Take
-from reliable_pubsub.common.core.interest_messages import Subscriptions
-from reliable_pubsub.common.core.message_base import Reply, Request, Role
-from reliable_pubsub.common.core.pattern_messages import Fetch, Match
-from reliable_pubsub.common.core.qos0_messages import Listeners, Ring
-from reliable_pubsub.common.core.requests import (
-    Ack,
-    AnyRequest,
-    Bye,
-    Dead,
-    DeliveryRequest,
-    Get,
-    Hello,
-    History,
-    Put,
-    Sub,
-    Unsub,
-)
-from reliable_pubsub.common.core.status import Clients, Status
+from reliable_pubsub.common.core.message_base import Reply
+from reliable_pubsub.common.core.requests import AnyRequest, Put
 from reliable_pubsub.common.core.transaction_messages import Abort, Commit, Stage
 
-from .administering import admin, clients
-from .dead_letters import dead
-from .delivery_status import delivery
-from .forgetting import forgotten, trims_due
-from .groups import begin_leases, settle, take
-from .interests import subscriptions
-from .lease_ends import ended_leases, ended_patterns
-from .patterns import fetch, match
-from .publishing import put
-from .qos0 import listeners, ring
-from .reading import ack, get, history
+from .feature import Tables
 from .records import Decision
 from .replies import echo
-from .sessions import hello
 from .state import Record, State
-from .status_report import status
-from .subscribing import bye, sub, unsub
-from .transactions import abort, commit, idle_stages, stage
 
-VERBS: Final[Mapping[type[Any], Callable[[State, Any, bytes, int], Decision]]] = {
-    Hello: hello,
-    Put: put,
-    Stage: stage,
-    Commit: commit,
-    Abort: abort,
-    DeliveryRequest: delivery,
-    Get: get,
-    Ack: ack,
-    Dead: dead,
-    Take: take,
-    Match: match,
-    Fetch: fetch,
-    Settle: settle,
-    Sub: sub,
-    Unsub: unsub,
-    Bye: bye,
-    History: history,
-    Ring: ring,
-    Listeners: listeners,
-    Subscriptions: subscriptions,
-    Status: status,
-    Clients: clients,
-    AdminRequest: admin,
-}
 _HANGS: Final = (
     "the disk of the proxy is not responding; gets of what is stored are served, ask again later"
 )
 
 
-# The endpoint of a verb; that of HELLO depends on its role, other verbs belong to subscribers.
-ENDPOINTS: Final[Mapping[type[Request], Role | None]] = {
-    Status: None,  # both
-    Put: "publisher",
-    Stage: "publisher",
-    Commit: "publisher",
-    Abort: "publisher",
-    Listeners: "publisher",
-    Subscriptions: "publisher",
-    DeliveryRequest: "publisher",
-}
-
-
-def due(state: State, *, now_s: float) -> Sequence[Record]:
+def due(state: State, tables: Tables, *, now_s: float) -> Sequence[Record]:
     """Return the records that are due by time: expired leases, and what retention removes.
 
     Args:
@@ -120,14 +39,9 @@ def due(state: State, *, now_s: float) -> Sequence[Record]:
         return ()
     state.trim_at_s = now_s + state.settings.trim_interval_s
     if state.leases.since_s is None:
-        begin_leases(state)
-    return [
-        *ended_leases(state),
-        *ended_patterns(state),
-        *trims_due(state, state.local_ns or 0),
-        *idle_stages(state),
-        *forgotten(state),
-    ]
+        for begin in tables.begin:
+            begin(state)
+    return [record for rows in tables.due for record in rows(state)]
 
 
 def without_waiting(state: State, request: AnyRequest, decision: Decision) -> Decision:

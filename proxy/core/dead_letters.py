@@ -7,6 +7,8 @@ so the proxy makes the letter; it also makes that of a message that was delivere
 
 from __future__ import annotations
 
+from typing import Final
+
 from reliable_pubsub.common.core import journal
 from reliable_pubsub.common.core.answers import DeadAck, Stale
 from reliable_pubsub.common.core.batch import Message, StoredBatch, crc32
@@ -20,6 +22,7 @@ from reliable_pubsub.common.core.wire import decode_batch
 from .appending import next_batch, topic_for
 from .batches import LogBatch
 from .changed_log import not_this_log
+from .feature import Feature
 from .group_records import GroupLetter
 from .lines import Lines, seen_in
 from .reading import subscription_of
@@ -218,3 +221,6 @@ def message_at(state: State, log: TopicLog, offset: int) -> Message:
     except (MalformedError, UsageError):
         sequence = batch.first_sequence + offset - batch.base
         return Message(log.topic, offset, batch.publisher, sequence, batch.timestamp_ns, b"")
+
+
+FEATURE: Final = Feature(name="dead letters", verbs={Dead: dead})

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from reliable_pubsub.common.core.answers import Delivered, Limit
 from reliable_pubsub.common.core.limits import DELIVERY_SUBSCRIBERS_MAX
 from reliable_pubsub.common.core.requests import DeliveryRequest
 
 from .changed_log import not_this_log
+from .feature import Feature
 from .records import Decision
 from .replies import echo
 from .state import State
@@ -34,3 +37,10 @@ def delivery(state: State, request: DeliveryRequest, _body: bytes, _now_ns: int)
     )
     newest = max((one.lsn for one in log.subscriptions.values()), default=0)
     return Decision(reply, visible_at=newest)
+
+
+FEATURE: Final = Feature(
+    name="delivery status",
+    verbs={DeliveryRequest: delivery},
+    endpoints={DeliveryRequest: "publisher"},
+)

@@ -53,9 +53,8 @@ from reliable_pubsub.common.core.limits import (
 )
 from reliable_pubsub.common.core.message_base import Reply, Role
 from reliable_pubsub.common.core.pattern_messages import Fetch, Match
-from reliable_pubsub.common.core.qos0_messages import Listeners, Ring
 from reliable_pubsub.common.core.requests import AnyRequest, Hello
-from reliable_pubsub.common.core.status import Status, StatusReport
+from reliable_pubsub.common.core.status import StatusReport
 from reliable_pubsub.common.core.tree_messages import InterestRequest, Node
 from reliable_pubsub.common.core.wire import decode_request, encode
 from reliable_pubsub.relay.core.unstored import decode_offer
@@ -66,7 +65,7 @@ from .account_status import KeyUses, key_uses
 from .admin_records import Administered
 from .administration import subscriber_of
 from .counts import Counts
-from .groups import topics_due
+from .feature import Tables
 from .local_time import LocalTime
 from .outputs import Answer, Deed, HeldAnswer, Output, Visible, Work
 from .pushes import Pushes
@@ -77,7 +76,6 @@ from .records import Decision
 from .replies import echo, malformed, misplaced, too_many
 from .sessions import heard
 from .state import BrokerSettings, EngineTiming, Record, Setup, State
-from .status_report import completed
 from .stored import StoredState
 from .subscription_records import Expired
 from .visibility import needs_of_staged, part_of
@@ -85,8 +83,6 @@ from .waiting_gets import OVERTAKEN, WaitingGet, WaitingGets
 
 UNWRITTEN_BYTES_MAX: Final = 16 * MIB  # above it puts, and `snapshot` ACKs, wait for the disk
 assert UNWRITTEN_BYTES_MAX + BODY_BYTES_MAX < CACHE_BYTES_MAX  # so all of it can be read
-# A tuple, because a union would be built again at each use.
-_COMPLETED: Final = (Ring, Status, Listeners)
 
 
 class Engine:
@@ -96,6 +92,7 @@ class Engine:
         self,
         stored: StoredState,
         setup: Setup,
+        tables: Tables,
         *,
         timing: EngineTiming = EngineTiming(),  # noqa: B008  (frozen)
         pushes: Pushes | None = None,
@@ -106,12 +103,14 @@ class Engine:
         """Create an engine from the stored state.
 
         Args:
+            tables: what its features have registered.
             pushes: the links to push to; None: pushing is off.
             ingress_endpoint: sent to publishers at QoS 0.
             describe: adds to a STATUS what only the shell knows.
             connections: how many each key has that has a bound, by name.
         """
         self._setup = setup
+        self._tables = tables
         self._timing = timing
         self.ingress_endpoint = ingress_endpoint
         self.describe = describe
@@ -200,7 +199,7 @@ class Engine:
         if excess is not None:
             self._answer(reply_to, too_many(self.state, request, excess))
             return
-        endpoint = broker.ENDPOINTS.get(type(request), "subscriber")
+        endpoint = self._tables.endpoints.get(type(request), "subscriber")
         is_here = (request.role if isinstance(request, Hello) else endpoint) in (role, None)
         if is_here:
             self.counts.requests[type(request)] += 1
@@ -281,9 +280,10 @@ class Engine:
     def _decide(self, request: AnyRequest, body: bytes, now_ns: int) -> Decision:
         """Decide, and apply the records of the decision."""
         state = self.state
-        decision = broker.VERBS[type(request)](state, request, body, now_ns)
-        if isinstance(request, _COMPLETED):
-            decision = completed(self, request, decision)
+        kind = type(request)
+        decision = self._tables.verbs[kind](state, request, body, now_ns)
+        if kind in self._tables.completes:
+            decision = self._tables.completes[kind](self, request, decision)
         if state.administration.paused is not None or state.is_storage_full:
             decision = broker.without_storage(state, request, decision)
         if self.disk_hangs:
@@ -443,8 +443,8 @@ class Engine:
         self.local.look(self.state, now_s, now_ns)
         if due := self._due(now_s):
             self._apply(due)
-        if self.state.groups_due:
-            for topic in topics_due(self.state):
+        for freed in self._tables.freed:
+            for topic in freed(self.state):
                 self.waiting.has_come(topic)
         if not self._applied:
             self._flush_at_s = math.inf
@@ -461,7 +461,7 @@ class Engine:
             self.outputs.append(want)
 
     def _due(self, now_s: float) -> Sequence[Record]:
-        return broker.due(self.state, now_s=now_s)
+        return broker.due(self.state, self._tables, now_s=now_s)
 
     @property
     def is_turn_due(self) -> bool:

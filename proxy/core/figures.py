@@ -12,9 +12,9 @@ from reliable_pubsub.common.core.limits import HELD_REQUESTS_MAX, WAITING_GETS_M
 from reliable_pubsub.common.core.message_base import Promise
 from reliable_pubsub.common.core.status import ConnectionsStatus, IngressStatus, PushStatus
 
-from .broker import VERBS
 from .counts import name_of
 from .engine import UNWRITTEN_BYTES_MAX, Engine
+from .features import TABLES
 from .survey import Survey
 
 BOUNDS: Final = (  # the values of the label `bound`
@@ -104,7 +104,7 @@ def figures_of(
     return Figures(
         durability=state.durability,
         survey=survey,
-        requests={name_of(kind): counts.requests[kind] for kind in VERBS},
+        requests={name_of(kind): counts.requests[kind] for kind in TABLES.verbs},
         refusals={name_of(kind): counts.refusals[kind] for kind in REFUSALS},
         malformed=engine.malformed_count,
         received_bytes=counts.received_bytes,

@@ -19,12 +19,9 @@ from .topic_log import TopicLog
 EPOCH_FORGOTTEN_MAX: Final = 2**62
 
 
-def trims_due(state: State, now_ns: int) -> Sequence[Trimmed]:
-    """Return the trims of retention now, in topics that changed or aged.
-
-    Args:
-        now_ns: local time.
-    """
+def trims_due(state: State) -> Sequence[Trimmed]:
+    """Return the trims of retention now, in topics that changed or aged."""
+    now_ns = state.local_ns or 0
     records: list[Trimmed] = []
     topics = state.topic_by_id
     touched, state.touched_topics = state.touched_topics, set()

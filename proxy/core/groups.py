@@ -27,6 +27,7 @@ from reliable_pubsub.common.core.requests import Sub, Unsub
 
 from .appending import topic_for
 from .changed_log import log_changed, witness_ns
+from .feature import Feature
 from .group_change import Change
 from .group_records import GroupChanged
 from .group_state import GroupRun, Member, begun, merged, next_due_s, subscription_of_group
@@ -357,6 +358,8 @@ def watch(state: State, log: TopicLog, name: str, now_s: float) -> None:
 
 def topics_due(state: State) -> list[str]:
     """The topics in which messages of a group have become free by time."""
+    if not state.groups_due:
+        return []
     now_s = state.leases.now_s
 
     def number(key: tuple[int, str]) -> float | None:
@@ -368,3 +371,11 @@ def topics_due(state: State) -> list[str]:
     for topic_id, name in keys:
         watch(state, state.topic_by_id[topic_id], name, now_s)
     return [state.topic_by_id[topic_id].topic for topic_id, _ in keys]
+
+
+FEATURE: Final = Feature(
+    name="groups",
+    verbs={Take: take, Settle: settle},
+    begin=begin_leases,
+    freed=topics_due,
+)

@@ -27,6 +27,7 @@ from reliable_pubsub.common.core.patterns.automaton import Effort
 from reliable_pubsub.common.core.patterns.matching import Kinds, canonical, is_of
 from reliable_pubsub.common.core.patterns.pattern import Pattern
 
+from .feature import Feature
 from .group_state import is_group, subscription_of_group
 from .records import Decision
 from .replies import echo, malformed
@@ -150,3 +151,8 @@ def _ascending(unordered: Iterable[T]) -> Iterator[T]:
     heapify(left)
     while left:
         yield heappop(left)
+
+
+FEATURE: Final = Feature(
+    name="interests", verbs={Subscriptions: subscriptions}, endpoints={Subscriptions: "publisher"}
+)

@@ -11,12 +11,10 @@ when the proxy has run for an hour in which the clock was not set.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from .state import State
 from .topic_log import SET_NS_MIN
-
-if TYPE_CHECKING:
-    from .state import State
 
 GAP_NS_MAX: Final = 3600 * 10**9  # by which a start may age what is stored
 STEADY_S: Final = 3600.0  # without a step, before a start's whole gap counts

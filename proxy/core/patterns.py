@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import lt
+from typing import Final
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -36,6 +37,8 @@ from reliable_pubsub.common.core.patterns.pattern import Pattern
 from reliable_pubsub.common.core.requests import Get, Sub
 
 from .appending import begun_after, resumed
+from .feature import Feature
+from .lease_ends import ended_patterns
 from .pattern_index import RegisteredPattern
 from .pattern_records import PatternEnded, PatternSubscribed
 from .reading import cursor_moved, get, subscription_of
@@ -358,3 +361,6 @@ class _Found:
 def _reader(request: Match | Fetch) -> str:
     """The keys that a request is of."""
     return "" if request.key is UNSET else request.key
+
+
+FEATURE: Final = Feature(name="patterns", verbs={Match: match, Fetch: fetch}, due=ended_patterns)

@@ -6,14 +6,17 @@ Nothing here changes or needs the durable state (rule R19).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Final, Literal
 
-from reliable_pubsub.common.core.answers import MessageBatches, NoMessagesYet
+from msgspec.structs import replace
+
+from reliable_pubsub.common.core.answers import MessageBatches, NoMessagesYet, Refusal
 from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.patterns.pattern import Pattern
 from reliable_pubsub.common.core.qos0_messages import Listeners, ListenersReport, Ring
 from reliable_pubsub.relay.core.unstored import OfferFrames
 
+from .feature import Feature
 from .reading import subscription_of
 from .records import Decision
 from .replies import echo
@@ -101,3 +104,27 @@ def listeners(state: State, request: Listeners, _body: bytes, _now_ns: int) -> D
     return Decision(
         ListenersReport(**echo(state, request), topic=request.topic, subscriptions=count)
     )
+
+
+def ring_asked(engine: Any, request: Ring, decision: Decision) -> Decision:
+    """Note how far a reader has come; nothing of it is durable."""
+    if not isinstance(decision.reply, Refusal):
+        engine.state.rings.asked(request.topic, request.client, request.place)
+    return decision
+
+
+def with_push(engine: Any, _request: Listeners, decision: Decision) -> Decision:
+    """Add to a report whether the topic is pushed to a link, and where offers go."""
+    report = decision.reply
+    assert isinstance(report, ListenersReport)
+    is_pushed = engine.pushes.is_wanted(report.topic)
+    report = replace(report, pushed=is_pushed, ingress_endpoint=engine.ingress_endpoint)
+    return replace(decision, reply=report)
+
+
+FEATURE: Final = Feature(
+    name="QoS 0",
+    verbs={Ring: ring, Listeners: listeners},
+    endpoints={Listeners: "publisher"},
+    completes={Ring: ring_asked, Listeners: with_push},
+)

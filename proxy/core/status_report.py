@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sized
 from heapq import nsmallest
-from typing import TYPE_CHECKING
+from typing import Any, Final, Protocol
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.answers import Refusal
 from reliable_pubsub.common.core.limits import STATUS_PAGE_ROWS
-from reliable_pubsub.common.core.qos0_messages import Listeners, ListenersReport, Ring
 from reliable_pubsub.common.core.status import (
     GroupStatus,
     KeptStatus,
@@ -24,16 +22,15 @@ from reliable_pubsub.common.core.status import (
     TopicStatus,
 )
 
-from .account_status import with_uses
+from .account_status import KeyUses, with_uses
+from .feature import Feature
 from .group_state import is_group, subscription_of_group
+from .local_time import LocalTime
 from .records import Decision
 from .replies import echo
 from .state import State
 from .topic_log import TopicLog
 from .transactions import staging_status
-
-if TYPE_CHECKING:
-    from .engine import Engine
 
 
 def status(
@@ -73,25 +70,33 @@ def status(
     return Decision(report)
 
 
-def completed(engine: Engine, request: Ring | Status | Listeners, decision: Decision) -> Decision:
-    """An answer with what the engine knows besides the state."""
+class Reporter(Protocol):
+    """What a report is completed with: the engine."""
+
+    requests_count: int
+    malformed_count: int
+    waiting: Sized
+    local: LocalTime
+    describe: Callable[[StatusReport, Any], StatusReport]
+
+    def uses(self) -> Generator[None, None, KeyUses]:
+        """What each key uses of its quotas."""
+
+
+def completed(engine: Reporter, request: Status, decision: Decision) -> Decision:
+    """Add to a report what the engine and its shell know besides the state."""
     report = decision.reply
-    if isinstance(request, Ring) and not isinstance(report, Refusal):
-        engine.state.rings.asked(request.topic, request.client, request.place)
-    elif isinstance(report, ListenersReport):
-        is_pushed = engine.pushes.is_wanted(report.topic)
-        report = replace(report, pushed=is_pushed, ingress_endpoint=engine.ingress_endpoint)
-    elif isinstance(report, StatusReport):
-        report = replace(
-            with_uses(request, report, engine.uses()),
-            requests_count=engine.requests_count,
-            dropped_requests=engine.malformed_count,
-            waiting_gets=len(engine.waiting) or UNSET,
-            clock_steps=engine.local.steps or UNSET,
-            timestamps_ahead_s=engine.local.ahead_s or UNSET,
-        )
-        report = engine.describe(report, engine)
-    return replace(decision, reply=report)
+    if not isinstance(report, StatusReport):
+        return decision
+    report = replace(
+        with_uses(request, report, engine.uses()),
+        requests_count=engine.requests_count,
+        dropped_requests=engine.malformed_count,
+        waiting_gets=len(engine.waiting) or UNSET,
+        clock_steps=engine.local.steps or UNSET,
+        timestamps_ahead_s=engine.local.ahead_s or UNSET,
+    )
+    return replace(decision, reply=engine.describe(report, engine))
 
 
 def _kept(state: State, shown: Callable[[str], bool] | None) -> KeptStatus:
@@ -186,3 +191,8 @@ def lag_s(state: State, log: TopicLog, cursor: int) -> float:
     stored_ns = log.stored_ns(oldest, taken_ns)
     gap_ns = state.gap_ns if stored_ns <= state.begun_ns else 0
     return max(state.local_ns - stored_ns + gap_ns, 0) / 1e9
+
+
+FEATURE: Final = Feature(
+    name="status", verbs={Status: status}, endpoints={Status: None}, completes={Status: completed}
+)

@@ -7,6 +7,7 @@ all batches, and the number of the transaction, by which a repeat is recognised.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -31,6 +32,7 @@ from reliable_pubsub.common.core.transaction_messages import (
 
 from .appending import next_batch, topic_for
 from .dead_letters import for_subscribers_only
+from .feature import Feature
 from .records import Appended, Decision
 from .replies import decided, echo
 from .sessions import fence, without_session
@@ -325,3 +327,11 @@ def _receipt(share: _Share) -> TopicReceipt:
     first = share.batches[0]
     count = sum(batch.count for batch in share.batches)
     return TopicReceipt(share.log.topic, first.first_sequence, count, first.base)
+
+
+FEATURE: Final = Feature(
+    name="transactions",
+    verbs={Stage: stage, Commit: commit, Abort: abort},
+    endpoints=dict.fromkeys((Stage, Commit, Abort), "publisher"),
+    due=idle_stages,
+)

@@ -161,7 +161,7 @@ def hear_replaced_processes(state: State, request: AnyRequest, now_s: float) -> 
         state.leases.heard_s[request.client] = now_s
 
 
-def trim_for_suspended(state: State, now_ns: int) -> Sequence[Trimmed]:
+def trim_for_suspended(state: State) -> Sequence[Trimmed]:
     """What a suspended subscription has not read may be removed already."""
     suspended = [
         one
@@ -172,7 +172,7 @@ def trim_for_suspended(state: State, now_ns: int) -> Sequence[Trimmed]:
     for one in suspended:
         one.expired = True
     try:
-        return trims_due(state, now_ns)
+        return trims_due(state)
     finally:
         for one in suspended:
             one.expired = False

@@ -99,9 +99,9 @@ def subscribe_at_durable_end(state: State, request: Sub, *more: Any) -> Decision
             log.end = end
 
 
-def trim_unread(state: State, now_ns: int) -> Sequence[Trimmed]:
+def trim_unread(state: State) -> Sequence[Trimmed]:
     """Retention looks at age only, not at cursors."""
-    trims_due(state, now_ns)
+    trims_due(state)
     records = []
     for log in state.topic_by_id.values():
         oldest = log.segments[0] if log.segments else None

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.requests import Put
-from reliable_pubsub.proxy.core.broker import VERBS
 from reliable_pubsub.proxy.core.engine import Engine
+from reliable_pubsub.proxy.core.features import TABLES
 from reliable_pubsub.proxy.core.qos0 import BecameOfOffer, take_offer
 from reliable_pubsub.proxy.core.qos0_ring import Read, Rings
 from reliable_pubsub.proxy.core.state import State
@@ -110,7 +110,7 @@ class StoresIt(Engine):
             crc=offer.crc,
             qos=1,
         )
-        self._apply(VERBS[Put](self.state, put, offered.body, now_ns).records)
+        self._apply(TABLES.verbs[Put](self.state, put, offered.body, now_ns).records)
         return became
 
 

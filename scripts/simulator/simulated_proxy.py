@@ -37,6 +37,7 @@ from reliable_pubsub.common.core.requests import (
 )
 from reliable_pubsub.common.core.settings import OnBound
 from reliable_pubsub.proxy.core.engine import Engine
+from reliable_pubsub.proxy.core.features import TABLES
 from reliable_pubsub.proxy.core.outputs import Answer, Visible, Work
 from reliable_pubsub.proxy.core.pushes import Down, Pushes
 from reliable_pubsub.proxy.core.qos0_interest import Want
@@ -369,6 +370,7 @@ class SimulatedProxy:
         engine: Engine = engine_class(
             stored,
             setup,
+            TABLES,
             timing=EngineTiming(lazy_s=TICK_S, disk_patience_s=DISK_PATIENCE_S),
             pushes=pushes,
             ingress_endpoint="sim://ingress",

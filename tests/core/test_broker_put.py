@@ -28,6 +28,7 @@ from reliable_pubsub.common.core.limits import (
 from reliable_pubsub.common.core.settings import OnBound
 from reliable_pubsub.common.core.wire import decode_request, encode
 from reliable_pubsub.proxy.core.broker import due
+from reliable_pubsub.proxy.core.features import TABLES
 from reliable_pubsub.proxy.core.records import TopicCreated, Trimmed
 from reliable_pubsub.proxy.core.state import BrokerSettings, State
 from reliable_pubsub.proxy.core.stored import (
@@ -544,7 +545,7 @@ class TestAFullDisk:
         refused = decide(full, a_put(2), put_body(2), now_ns=NOW_NS)
         served = decide(full, a_get(0), b"", now_ns=NOW_NS)
         moved = decide(full, a_get(1), b"", now_ns=NOW_NS)
-        due(full, now_s=5.0)
+        due(full, TABLES, now_s=5.0)
         later = decide(full, a_put(2), put_body(2), now_ns=NOW_NS)
         acknowledged = decide(full, an_ack(1), b"", now_ns=NOW_NS)
         full.is_storage_full = False
@@ -561,7 +562,7 @@ class TestAFullDisk:
         state = State(EMPTY, a_setup())
         state.is_storage_full, state.storage_full_until_s = True, 5.0
 
-        assert due(state, now_s=4.9) == ()
+        assert due(state, TABLES, now_s=4.9) == ()
 
 
 def test_the_number_of_a_trim_stands_before_that_of_the_batch_it_makes_room_for() -> None:

@@ -17,6 +17,7 @@ from reliable_pubsub.proxy.core import topic_log
 from reliable_pubsub.proxy.core.applying import apply, committed
 from reliable_pubsub.proxy.core.batches import LogBatch
 from reliable_pubsub.proxy.core.broker import due
+from reliable_pubsub.proxy.core.features import TABLES
 from reliable_pubsub.proxy.core.lower_bounds import LowerBounds
 from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.topic_log import Retention
@@ -274,14 +275,14 @@ def costs(proxy: MemoryProxy) -> Mapping[str, int]:
         return work
 
     for now_s in (1.0, 2.0):  # all that is due at first is done
-        due(state, now_s=now_s)
+        due(state, TABLES, now_s=now_s)
     newest_ns = state.topics["t"].timestamp_ns
     sequence = state.topics["t"].publishers["p"].last_sequence + 1
     return {
         "put": bytecodes(ask(a_put(sequence), put_body(sequence))),
         "get": bytecodes(ask(a_get(0))),
         "ack": bytecodes(ask(an_ack(1))),
-        "tick": bytecodes(lambda: due(state, now_s=3.0)),
+        "tick": bytecodes(lambda: due(state, TABLES, now_s=3.0)),
         "sub": bytecodes(ask(a_sub(1_000_000))),
         "sub by time": bytecodes(ask(a_sub(1_000_001, start=Start("time", newest_ns)))),
         "hello": bytecodes(ask(a_hello("publisher", "p", epoch=2))),

@@ -34,7 +34,7 @@ from reliable_pubsub.common.core.patterns.pattern import glob
 from reliable_pubsub.common.core.qos0_messages import Listeners, Ring
 from reliable_pubsub.common.core.requests import AnyRequest, Dead, DeliveryRequest
 from reliable_pubsub.common.core.status import Clients, Status, StatusReport
-from reliable_pubsub.proxy.core.broker import VERBS
+from reliable_pubsub.proxy.core.features import TABLES
 from reliable_pubsub.proxy.core.forgetting import session_forgotten
 from reliable_pubsub.proxy.core.state import BrokerSettings, Memory
 from reliable_pubsub.proxy.core.topic_log import Retention
@@ -415,4 +415,4 @@ def test_a_verb_changes_nothing(request_: AnyRequest, body: bytes) -> None:
 
 
 def test_every_verb_is_in_that_test() -> None:
-    assert {type(request) for request, _ in EVERY_VERB} == VERBS.keys()
+    assert {type(request) for request, _ in EVERY_VERB} == TABLES.verbs.keys()

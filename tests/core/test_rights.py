@@ -29,7 +29,7 @@ from reliable_pubsub.common.core.qos0_messages import Listeners, Ring
 from reliable_pubsub.common.core.requests import Dead, DeliveryRequest
 from reliable_pubsub.common.core.status import Clients, Status, StatusReport
 from reliable_pubsub.common.core.tree_messages import InterestAck, InterestRequest, Node, NodeReport
-from reliable_pubsub.proxy.core import broker
+from reliable_pubsub.proxy.core.features import TABLES
 from reliable_pubsub.relay.core.interest_link import interest_digest
 from reliable_pubsub.relay.core.unstored import Offer, encode_offer
 from tests.core.rights_world import GovernedProxy, Said, authority, key_of
@@ -144,7 +144,7 @@ def asked(example: Example, rights: Said) -> tuple[Reply | None, GovernedProxy]:
 
 
 def test_every_verb_of_proxy_and_tree_says_what_it_needs() -> None:
-    assert NEEDS.keys() == {*broker.VERBS, InterestRequest, Node}
+    assert NEEDS.keys() == {*TABLES.verbs, InterestRequest, Node}
 
 
 def test_every_verb_has_an_example_here() -> None:

@@ -15,6 +15,7 @@ from reliable_pubsub.proxy.core import topic_log
 from reliable_pubsub.proxy.core.appending import next_batch
 from reliable_pubsub.proxy.core.applying import apply, committed
 from reliable_pubsub.proxy.core.broker import due
+from reliable_pubsub.proxy.core.features import TABLES
 from reliable_pubsub.proxy.core.records import Appended, TopicCreated, Trimmed
 from reliable_pubsub.proxy.core.state import BrokerSettings, Record, State
 from reliable_pubsub.proxy.core.stored import StoredSegment, StoredState
@@ -197,9 +198,9 @@ class TestRetention:
         proxy.put(1)
         proxy.decide(an_ack(1))
 
-        early = due(proxy.state, now_s=1.0)
+        early = due(proxy.state, TABLES, now_s=1.0)
         proxy.commit()
-        late = due(proxy.state, now_s=2.0)
+        late = due(proxy.state, TABLES, now_s=2.0)
 
         assert list(early) == []
         assert [record.start for record in late if isinstance(record, Trimmed)] == [1]
@@ -210,7 +211,7 @@ class TestRetention:
         proxy.put(1)
         proxy.decide(a_sub(cursor=0))
 
-        assert due(proxy.state, now_s=1.0) == []
+        assert due(proxy.state, TABLES, now_s=1.0) == []
 
     def test_is_no_longer_held_up_by_a_subscription_that_has_ended(self) -> None:
         """H9: no ghost keeps messages forever."""

@@ -33,6 +33,7 @@ from reliable_pubsub.proxy.core.account_records import Charged
 from reliable_pubsub.proxy.core.applying import apply
 from reliable_pubsub.proxy.core.batches import BatchReader
 from reliable_pubsub.proxy.core.broker import due
+from reliable_pubsub.proxy.core.features import TABLES
 from reliable_pubsub.proxy.core.records import Appended, Trimmed
 from reliable_pubsub.proxy.core.state import BrokerSettings, Memory, Record
 from reliable_pubsub.proxy.core.storage import Storage
@@ -243,7 +244,7 @@ def take_other_step(proxy: MemoryProxy, number: int, verb: str, topic: str, valu
                 apply(proxy.state, [charged])
                 proxy.uncommitted.append(charged)
         case "trim":
-            apply(proxy.state, records := due(proxy.state, now_s=float(number)))
+            apply(proxy.state, records := due(proxy.state, TABLES, now_s=float(number)))
             proxy.uncommitted += records
 
 
