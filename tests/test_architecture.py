@@ -76,7 +76,7 @@ LINES_MAX: dict[str, int] = {
     "console": 2_400,
     "lab": 13_100,
     "pipeline": 7_800,
-    "proxy": 16_080,  # the registry of features took 140 lines
+    "proxy": 16_130,  # the registry of features took 190 lines
     "publisher": 4_900,
     "relay": 4_000,
     "reliable_pubsub": 300,

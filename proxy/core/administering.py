@@ -31,12 +31,12 @@ from reliable_pubsub.common.core.actions import (
 from reliable_pubsub.common.core.answers import NotPossible, Stale
 from reliable_pubsub.common.core.message_base import Role, Start
 from reliable_pubsub.common.core.names import GROUP_PREFIX
-from reliable_pubsub.common.core.requests import History
+from reliable_pubsub.common.core.requests import AnyRequest, History
 from reliable_pubsub.common.core.status import Clients, ClientsReport, ClientStatus
 
 from .admin_records import Administered
 from .appending import begun_after
-from .feature import Feature
+from .feature import Arrival, Feature
 from .forgetting import session_forgotten
 from .group_records import GroupChanged
 from .group_state import is_group, subscription_of_group
@@ -398,4 +398,14 @@ PLANS: Final[Mapping[type[Any], Callable[[State, AdminRequest, Any, int], Plan]]
 }
 
 
-FEATURE: Final = Feature(name="operators", verbs={AdminRequest: admin, Clients: clients})
+def with_asker(engine: Any, request: AnyRequest, arrival: Arrival) -> AnyRequest:
+    """Note whose key asks, for the log of actions."""
+    if isinstance(request, AdminRequest):
+        state: State = engine.state
+        state.administration.asker = state.authority.name_of(arrival.key, request)
+    return request
+
+
+FEATURE: Final = Feature(
+    name="operators", verbs={AdminRequest: admin, Clients: clients}, admit=with_asker
+)

@@ -38,8 +38,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from reliable_pubsub.common.access.core.attendance import Excess
-from reliable_pubsub.common.access.core.authorisation import Authority, denied
-from reliable_pubsub.common.core.actions import AdminRequest
+from reliable_pubsub.common.access.core.authorisation import Authority
 from reliable_pubsub.common.core.answers import MessageBatches, Refusal
 from reliable_pubsub.common.core.batch import ENTRY_BYTES
 from reliable_pubsub.common.core.errors import MalformedError
@@ -49,23 +48,19 @@ from reliable_pubsub.common.core.limits import (
     CACHE_BYTES_MAX,
     HELD_REQUESTS_MAX,
     MIB,
-    NUMBER_MAX,
 )
 from reliable_pubsub.common.core.message_base import Reply, Role
-from reliable_pubsub.common.core.pattern_messages import Fetch, Match
 from reliable_pubsub.common.core.requests import AnyRequest, Hello
 from reliable_pubsub.common.core.status import StatusReport
-from reliable_pubsub.common.core.tree_messages import InterestRequest, Node
 from reliable_pubsub.common.core.wire import decode_request, encode
 from reliable_pubsub.relay.core.unstored import decode_offer
-from reliable_pubsub.relay.core.wire import decode_node_request, is_for_node
 
 from . import applying, broker
 from .account_status import KeyUses, key_uses
 from .admin_records import Administered
 from .administration import subscriber_of
 from .counts import Counts
-from .feature import Tables
+from .feature import Arrival, Tables
 from .local_time import LocalTime
 from .outputs import Answer, Deed, HeldAnswer, Output, Visible, Work
 from .pushes import Pushes
@@ -78,7 +73,6 @@ from .sessions import heard
 from .state import BrokerSettings, EngineTiming, Record, Setup, State
 from .stored import StoredState
 from .subscription_records import Expired
-from .visibility import needs_of_staged, part_of
 from .waiting_gets import OVERTAKEN, WaitingGet, WaitingGets
 
 UNWRITTEN_BYTES_MAX: Final = 16 * MIB  # above it puts, and `snapshot` ACKs, wait for the disk
@@ -186,76 +180,36 @@ class Engine:
             key: public key of the connection; "": it has none.
             excess: the key has too many connections; the answer is LIMIT.
         """
+        arrival = Arrival(
+            reply_to=reply_to, role=role, key=key, excess=excess, now_s=now_s, now_ns=now_ns
+        )
         try:
             request, body = decode_request(frames)
         except MalformedError as error:
-            if role == "subscriber" and is_for_node(frames):
-                self._take_node(frames, reply_to, key, now_s, excess)
-                return
-            self.malformed_count += 1
-            self._answer(reply_to, malformed(self.state, str(error)))
+            if not any(foreign(self, frames, arrival) for foreign in self._tables.foreign):
+                self.malformed_count += 1
+                self.answer(reply_to, malformed(self.state, str(error)))
             return
         self.requests_count += 1
         if excess is not None:
-            self._answer(reply_to, too_many(self.state, request, excess))
+            self.answer(reply_to, too_many(self.state, request, excess))
             return
         endpoint = self._tables.endpoints.get(type(request), "subscriber")
         is_here = (request.role if isinstance(request, Hello) else endpoint) in (role, None)
         if is_here:
             self.counts.requests[type(request)] += 1
             self.counts.received_bytes += len(body)
-        authority = self.state.authority
-        # Before the endpoint is checked, so that a stolen id is logged whichever it tries.
-        if authority.has_rights and self._is_denied(request, reply_to, key):
-            return
-        if not is_here:
-            self.malformed_count += 1
-            self._answer(reply_to, misplaced(self.state, request, role))
-            return
-        if authority.has_rights:
-            if (shown := authority.shown(key, request)) is not None:
-                part = part_of(self, request, key, now_ns, shown)
-                self._answer(reply_to, part.reply, part.body, part.visible_at, now_s)
+        arrival.is_here = is_here
+        for admit in self._tables.admit:
+            admitted = admit(self, request, arrival)
+            if admitted is None:
                 return
-            self.quotas.count_for(authority.charged(key, request), role, now_s)
-            if isinstance(request, Match | Fetch):
-                request = replace(request, key=authority.keys_of(key, request))
-        if isinstance(request, AdminRequest):
-            self.state.administration.asker = authority.name_of(key, request)
-        self.handle(request, body, reply_to, now_s=now_s, now_ns=now_ns)
-
-    def _take_node(
-        self,
-        frames: Sequence[bytes],
-        reply_to: Any,
-        key: str,
-        now_s: float,
-        excess: Excess | None,
-    ) -> None:
-        """Take a request about the push tree."""
-        try:
-            request = decode_node_request(frames)
-        except MalformedError as error:
-            self._answer(reply_to, malformed(self.state, str(error)))
+            request = admitted
+        if is_here:
+            self.handle(request, body, reply_to, now_s=now_s, now_ns=now_ns)
             return
-        if excess is not None:
-            self._answer(reply_to, too_many(self.state, request, excess))
-        elif not self._is_denied(request, reply_to, key):
-            may_all = self.state.authority.gets_everything(key)
-            heard_s = self._setup.attention.at(now_s)
-            reply = self.pushes.answer(request, heard_s, key=key, may_get_all=may_all)
-            self._answer(reply_to, reply)
-
-    def _is_denied(
-        self, request: AnyRequest | InterestRequest | Node, reply_to: Any, key: str
-    ) -> bool:
-        """Whether the key lacks a right; if so, answer that."""
-        more = needs_of_staged(self.state, request)
-        denial = self.state.authority.denial(key, request, more)
-        if denial is not None:
-            self.outputs.append(denial)
-            self._answer(reply_to, denied(denial, request, boot=self._setup.boot))
-        return denial is not None
+        self.malformed_count += 1
+        self.answer(reply_to, misplaced(self.state, request, role))
 
     def handle(
         self, request: AnyRequest, body: bytes, reply_to: Any, *, now_s: float, now_ns: int
@@ -274,7 +228,7 @@ class Engine:
             self.state, request, reply_to, now_s, self.quotas.client
         )
         if not waits:
-            self._answer(reply_to, decision.reply, decision.body, decision.visible_at, now_s)
+            self.answer(reply_to, decision.reply, decision.body, decision.visible_at, now_s)
         return decision
 
     def _decide(self, request: AnyRequest, body: bytes, now_ns: int) -> Decision:
@@ -289,12 +243,12 @@ class Engine:
         if self.disk_hangs:
             decision = broker.without_waiting(state, request, decision)
         if decision.records:
-            if state.authority.has_rights or state.settings.stored_bytes_max < NUMBER_MAX:
-                decision = self.quotas.judged(state, request, decision)
+            for judge in self._tables.judge:
+                decision = judge(self, request, decision)
             self._apply(decision.records)
         return decision
 
-    def _answer(
+    def answer(
         self,
         reply_to: Any,
         reply: Reply,
@@ -425,7 +379,7 @@ class Engine:
     def _answer_all_held(self, instead: Callable[[State, Reply], Reply]) -> None:
         while self.held:
             held = self.held.popleft()
-            self._answer(held.reply_to, instead(self.state, held.reply))
+            self.answer(held.reply_to, instead(self.state, held.reply))
 
     # Time.
 
@@ -486,13 +440,13 @@ class Engine:
         if isinstance(request, Take) and get.until_s == OVERTAKEN:
             # Its sender has asked again, and would never learn what it was granted.
             nothing = Taken(**echo(self.state, request))
-            self._answer(get.reply_to, nothing, None, self.state.lsn, now_s)
+            self.answer(get.reply_to, nothing, None, self.state.lsn, now_s)
             return
         self.quotas.count_for(get.client, "subscriber", now_s)
         decision = self._decide(request, b"", now_ns)
         waits_on = isinstance(request, Take) and decision.is_empty
         if not (waits_on and self.waiting.keep_again(get, now_s)):
-            self._answer(get.reply_to, decision.reply, decision.body, decision.visible_at, now_s)
+            self.answer(get.reply_to, decision.reply, decision.body, decision.visible_at, now_s)
 
     def flush(self) -> None:
         """Return all work, including the cursors that came with a GET."""

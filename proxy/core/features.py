@@ -12,10 +12,12 @@ from . import (
     delivery_status,
     groups,
     interests,
+    node_requests,
     patterns,
     qos0,
     status_report,
     transactions,
+    visibility,
 )
 from .feature import Feature, Tables, tables_of
 from .forgetting import forgotten, trims_due
@@ -55,7 +57,9 @@ FEATURES: Final = (
     qos0.FEATURE,
     interests.FEATURE,
     delivery_status.FEATURE,
+    visibility.FEATURE,
     administering.FEATURE,
+    node_requests.FEATURE,
     status_report.FEATURE,
 )
 TABLES: Final[Tables] = tables_of(FEATURES)

@@ -31,7 +31,7 @@ from .simulation import Variant
 class AckBeforeDurable(Engine):
     """Answers from memory: the fault that Jepsen found in NATS."""
 
-    def _answer(
+    def answer(
         self,
         reply_to: Any,
         reply: Reply,
@@ -39,7 +39,7 @@ class AckBeforeDurable(Engine):
         visible_at: int = 0,
         now_s: float = 0.0,
     ) -> None:
-        super()._answer(reply_to, reply, body)
+        super().answer(reply_to, reply, body)
 
 
 class ForgetsNothingOnFullDisk(Engine):
