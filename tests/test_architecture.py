@@ -72,10 +72,10 @@ TWINS: dict[str, str] = {
 }
 # Lines of Python by folder. Lower one freely; raise one only with the reason beside it.
 LINES_MAX: dict[str, int] = {
-    "common": 14_200,
+    "common": 14_230,  # `world_here`: clients in the broker of a test
     "console": 2_400,
     "fuzzer": 2_000,
-    "lab": 13_100,
+    "lab": 13_500,  # `testing`: brokers for the tests of programs that use this one
     "pipeline": 7_800,
     "proxy": 15_900,
     "publisher": 4_900,
@@ -84,7 +84,7 @@ LINES_MAX: dict[str, int] = {
     "scripts": 6_300,
     "simulator": 8_600,
     "subscriber": 8_500,
-    "tests": 68_400,
+    "tests": 68_600,  # of `lab/testing`, and of installing from anything
 }
 WAITING = frozenset({"zmq", "time", "socket", "threading", "subprocess", "multiprocessing"})
 

@@ -264,7 +264,7 @@ class TestTheProtocolPages:
 def known_tests() -> Mapping[str, set[str]]:
     """Every test function, by the name of its class; "" has all of them, and the modules."""
     found: dict[str, set[str]] = {"": set()}
-    for path in (ROOT / "tests").rglob("*.py"):
+    for path in (*(ROOT / "tests").rglob("*.py"), *(ROOT / "examples").glob("test_*.py")):
         found[""].add(path.stem)
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
@@ -282,7 +282,8 @@ def page_name(page: Path) -> str:
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 class TestAPage:
     def test_names_tests_that_exist(self, page: Path) -> None:
-        named = re.findall(r"(?:\b(Test\w+)\.)?\b(test_\w+)", page.read_text(encoding="utf-8"))
+        text = re.sub(r"(?s)```.*?```", "", page.read_text(encoding="utf-8"))
+        named = re.findall(r"(?:\b(Test\w+)\.)?\b(test_\w+)", text)
 
         missing = [one for one in named if one[1] not in known_tests().get(one[0], ())]
 
