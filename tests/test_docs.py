@@ -334,6 +334,28 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
+class TestTheReadme:
+    PAGE = (ROOT / "README.md").read_text(encoding="utf-8")
+
+    def test_has_at_most_800_words(self) -> None:
+        assert len(self.PAGE.split()) <= 800
+
+    def test_proves_each_problem_that_it_says_is_solved_by_a_test(self) -> None:
+        rows = table(self.PAGE, "problem")
+
+        assert len(rows) == 5
+        assert [row["problem"] for row in rows if "test_" not in row["proof"]] == []
+
+    def test_leads_to_every_page_by_the_page_of_pages(self) -> None:
+        index = (DOCS / "README.md").read_text(encoding="utf-8")
+
+        linked = set(re.findall(r"\]\(([\w-]+\.md)\)", index)) | {"README.md"}
+
+        assert "(docs/README.md)" in self.PAGE
+        # It belongs to the page of the guarantees.
+        assert {path.name for path in DOCS.glob("*.md")} - linked == {"guarantees-tests.md"}
+
+
 class TestTheDecisions:
     PAGES = sorted((DOCS / "decisions").glob("*.md"))
 

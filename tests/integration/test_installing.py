@@ -6,11 +6,13 @@ What they need is fetched once, through pip as it is configured here; they find 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from shlex import quote
 
 import pytest
 
@@ -123,3 +125,23 @@ def test_uvx_runs_the_command(source: Path, computer: Computer, tmp_path: Path) 
     words = ["uvx", "--from", zip_file(source, tmp_path), "reliable-pubsub", "lab", "list"]
 
     assert "proxy-dies" in computer.run(*words)
+
+
+def test_the_lines_of_the_readme_work_in_a_fresh_clone(
+    source: Path, computer: Computer, tmp_path: Path
+) -> None:
+    page = (source / "README.md").read_text(encoding="utf-8")
+    (install,) = re.findall(r"(?ms)^```sh\n(.*?)^```", page)
+    (program,) = re.findall(r"(?ms)^```python\n(.*?)^```", page)
+    address = repository(source, tmp_path).removeprefix("git+")
+    run(["git", "clone", "-q", address, "clone"], tmp_path)
+    ports = {
+        f"RELIABLE_PUBSUB_{name}_ENDPOINT": f"ipc://{tmp_path}/{name}"
+        for name in ("PUBLISHER", "SUBSCRIBER", "PUSH", "INGRESS")
+    }
+    words = [f"export {name}={value}" for name, value in ports.items()]
+    lines = [*words, "set -em", f"cd {tmp_path}/clone", install, "trap 'kill %1' EXIT"]
+
+    said = computer.run("bash", "-c", "\n".join((*lines, f"python -c {quote(program)}")))
+
+    assert "0 b'hello'" in said

@@ -72,6 +72,23 @@ def test_a_put_is_stored_once_if_its_request_or_answer_is_lost(
         assert payloads(subscriber) == [b"a"]
 
 
+def test_a_put_that_is_repeated_after_a_year_is_stored_once(
+    broker: MemoryBroker, tmp_path: Path
+) -> None:
+    with suppress(InDoubtError), Publisher("p", state_dir=tmp_path) as publisher:
+        publisher.put("t", b"before")
+        broker.lose_next_answer("PUT")
+        publisher.put("t", b"a", timeout_s=1)
+    broker.advance(366 * 24 * 3600)
+    broker.restart()
+
+    with Publisher("p", state_dir=tmp_path) as publisher:
+        receipt = publisher.resume()
+
+    assert receipt is not None
+    assert (receipt.offset, receipt.duplicate) == (1, True)
+
+
 def test_a_call_whose_answers_are_all_lost_is_in_doubt(broker: MemoryBroker) -> None:
     with Publisher("p", retry=RetryPolicy(retries_max=1)) as publisher:
         broker.lose_next_answer("PUT")
