@@ -1,4 +1,4 @@
-"""What runs on GitHub and what is locked fit the project; actionlint checks the rest by hand."""
+"""The workflows and the lock fit the project. For the rest, run actionlint by hand."""
 
 from __future__ import annotations
 
