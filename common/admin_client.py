@@ -33,7 +33,7 @@ from .core.start import start_of
 from .core.status import Clients, ClientsReport, ClientStatus, Status, StatusReport, TopicStatus
 from .gate import Gate, closing, gated
 from .surroundings import client_here
-from .world import REAL, World
+from .world import World, world_here
 
 TRIES_MAX: Final = 10  # looks, each because another operator was faster
 DRAIN_POLL_S: Final = 0.2
@@ -97,7 +97,7 @@ class Admin:
         Raises:
             ConfigurationError: a setting is wrong, or an endpoint leaves this machine.
         """
-        world = _world or REAL
+        world = _world or world_here()
         here = client_here(
             "subscriber",
             "admin",

@@ -9,9 +9,9 @@ stored state and its delivered messages.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, assert_never
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, assert_never, cast
 
 from .core.arguments import TimeoutS, checked
 from .core.client_state import ClientState
@@ -31,23 +31,33 @@ from .gate import Lives, timed_out_waiting, timeout_of
 from .opened import Client, E, Opened
 from .state_file import StateFile
 from .state_thread import StateThread
-from .transport import DataLink, ReqTransport, carry_out
+from .transport import DataLink, carry_out
 
 T = TypeVar("T")
 P = ParamSpec("P")
+
+
+class AwaitedTransport(Transport, Protocol):
+    """A transport that never has to block: `ReqTransport`, and that of the broker for tests."""
+
+    @property
+    def descriptors(self) -> Iterable[int]:
+        """File descriptors; one becomes readable after a `take` that found nothing."""
+
+    def take(self) -> Sequence[bytes] | None:
+        """The answer, if it has come."""
 
 
 class AioShell:
     """A socket and a state; for one conversation at a time, in one event loop."""
 
     def __init__(self, transport: Transport, state: ClientState, files: StateThread | None) -> None:
-        """Combine them; the transport is a `ReqTransport`.
+        """Combine them; the transport is an `AwaitedTransport`.
 
         Args:
             files: writes the state, if it is in files.
         """
-        assert isinstance(transport, ReqTransport)
-        self._transport = transport
+        self._transport = cast(AwaitedTransport, transport)
         self._state = state
         self._files = files
 

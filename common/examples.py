@@ -1,4 +1,4 @@
-"""`reliable-pubsub examples`: the step files and scenarios that are shipped, as your own files."""
+"""`reliable-pubsub examples`: copies the shipped step files, scenarios, programs and pages."""
 
 from __future__ import annotations
 
@@ -14,18 +14,28 @@ from .command_line import CONTEXT_SETTINGS, readable_errors
 from .core.errors import ConfigurationError
 from .terminal import say
 
-# In a checkout a link to the folder next to the package; without links, that folder itself.
-_HERE: Final = Path(reliable_pubsub.__file__).parent
-CONFIGS: Final = next(
-    (one for one in (_HERE / "configs", _HERE.parent / "configs") if one.is_dir()),
-    _HERE / "configs",
-)
+_COMPILED: Final = shutil.ignore_patterns("__pycache__")
+_PACKAGE: Final = Path(reliable_pubsub.__file__).parent
+
+
+def shipped(name: str) -> Path:
+    """Return a shipped folder: in the package if that is installed, else beside it."""
+    inside = _PACKAGE / name
+    return inside if inside.is_dir() else _PACKAGE.parent / name
+
+
+CONFIGS: Final = shipped("configs")
 
 
 @click.command(context_settings=CONTEXT_SETTINGS)
 @click.argument("folder", metavar="[DIR]", type=click.Path(path_type=Path), default=Path())
 def main(folder: Path) -> None:
-    """Copy the examples to DIR/configs, DIR being the current directory: step files, scenarios.
+    """Copy what is shipped to DIR, by default the current directory.
+
+    \b
+      configs    step files and scenarios
+      examples   programs
+      docs       the pages, with the class sheet lab.md
 
     \b
       reliable-pubsub examples
@@ -34,14 +44,15 @@ def main(folder: Path) -> None:
     Nothing is overwritten.
     """
     with readable_errors():
-        target = folder / CONFIGS.name
-        if target.exists():
+        targets = [folder / name for name in ("configs", "examples", "docs")]
+        if found := [str(target) for target in targets if target.exists()]:
             raise ConfigurationError(
-                f"{target} is there already, and nothing was copied; name another directory"
+                f"{found[0]} is there already, and nothing was copied; name another directory"
             )
-        try:
-            shutil.copytree(CONFIGS, target)
-        except OSError as error:
-            raise ConfigurationError(f"{target}: cannot be made: {error}") from error
-        files = sum(path.is_file() for path in target.rglob("*"))
-        say(f"{target}: {files} files; `reliable-pubsub lab list` describes the scenarios")
+        for target in targets:
+            try:
+                shutil.copytree(shipped(target.name), target, ignore=_COMPILED)
+            except OSError as error:
+                raise ConfigurationError(f"{target}: cannot be made: {error}") from error
+            say(f"{target}: {sum(path.is_file() for path in target.rglob('*'))} files")
+        say("`reliable-pubsub lab list` describes the scenarios")

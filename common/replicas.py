@@ -18,7 +18,7 @@ from .core.errors import InUseError
 from .core.message_base import Role
 from .core.names import ClientId, id_of_replica
 from .surroundings import resolve_here
-from .world import REAL, World
+from .world import World, world_here
 
 C = TypeVar("C")
 
@@ -45,11 +45,11 @@ def open_replica(
         found = resolve_here(name, {})["state_dir"]
         state_dir = None if found.origin == "default" else str(found.value)
     if state_dir is None:
-        return make(unique, None, replace(REAL, state=MemoryState()))
+        return make(unique, None, replace(world_here(), state=MemoryState()))
     directory = Path(state_dir)
     for path in sorted(directory.glob(f"{role}-{name}.slot-{'[0-9a-f]' * 16}.sqlite3")):
         try:
-            return make(ClientId(path.stem.removeprefix(f"{role}-")), directory, REAL)
+            return make(ClientId(path.stem.removeprefix(f"{role}-")), directory, world_here())
         except InUseError:
             continue
-    return make(slot, directory, REAL)
+    return make(slot, directory, world_here())

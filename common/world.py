@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from msgspec import Struct
@@ -44,3 +45,19 @@ class World(Struct, frozen=True, kw_only=True):
 
 
 REAL: Final = World()
+_here = [REAL]
+
+
+def world_here() -> World:
+    """Return the world of clients that are given none."""
+    return _here[-1]
+
+
+@contextmanager
+def every_client_in(world: World) -> Iterator[None]:
+    """Let the clients that this process opens have this world (`reliable_pubsub.testing`)."""
+    _here.append(world)
+    try:
+        yield
+    finally:
+        _here.remove(world)

@@ -21,7 +21,7 @@ from reliable_pubsub.common.core.patterns.pattern import Topics
 from reliable_pubsub.common.core.payload import Codec
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, limit_s, unheard
 from reliable_pubsub.common.core.steps import DELIVERED_S, Wait
-from reliable_pubsub.common.world import REAL, World
+from reliable_pubsub.common.world import World, world_here
 
 from .aio_stream import Stream
 from .core import transaction
@@ -77,7 +77,7 @@ class Publisher(AioClient[PublisherEngine]):
             on_log_changed=on_log_changed,
             on_silence=on_silence,
             journal=journal,
-            world=_world or REAL,
+            world=_world or world_here(),
         )
         self._outbox = opened.engine.outbox
         super().__init__(client, opened, waits=True)

@@ -23,7 +23,7 @@ from reliable_pubsub.common.core.steps import DELIVERED_S, Wait
 from reliable_pubsub.common.core.stopping import until_stopped
 from reliable_pubsub.common.gate import Shared, gated, gated_after_close, sharing
 from reliable_pubsub.common.opened import BlockingClient
-from reliable_pubsub.common.world import REAL, World
+from reliable_pubsub.common.world import World, world_here
 
 from .core.delivery import AcknowledgedBy, DeliveryS, DeliveryWait, wait_of_put
 from .core.engine import PublisherEngine
@@ -113,7 +113,7 @@ class Publisher(BlockingClient[PublisherEngine]):
             on_log_changed=on_log_changed,
             on_silence=on_silence,
             journal=journal,
-            world=_world or REAL,
+            world=_world or world_here(),
         )
         self.outbox = opened.engine.outbox
         super().__init__(client, opened, threads=True)

@@ -55,7 +55,7 @@ QUICK_TESTS: Final = (
         "tests/console",
     ),
     *("tests/simulation", "tests/test_architecture.py"),
-    *("tests/test_docs.py", "tests/test_journal_page.py"),
+    *("tests/test_docs.py", "tests/test_journal_page.py", "tests/test_workflows.py"),
     "tests/test_workers.py",
     *(
         "-k",

@@ -28,7 +28,7 @@ from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.start import PositionToSeek, StartOrPosition
 from reliable_pubsub.common.core.stopping import GRACE_S, StopSignal, until_stopped
 from reliable_pubsub.common.opened import CLOSE_S
-from reliable_pubsub.common.world import REAL, World
+from reliable_pubsub.common.world import World, world_here
 
 from .aio_handling import Awaiting, run
 from .core.engine import SubscriberEngine
@@ -86,7 +86,7 @@ class Subscriber(AioClient[SubscriberEngine]):
             journal=journal,
             push_timing=push_timing,
             push_via=push_via,
-            world=_world or REAL,
+            world=_world or world_here(),
         )
         self._inbox = opened.engine.session.inbox
         self._handlers = Handlers()

@@ -25,7 +25,7 @@ from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.start import PositionToSeek, StartOrPosition
 from reliable_pubsub.common.core.stopping import GRACE_S, StopSignal, until_stopped
 from reliable_pubsub.common.gate import gated
-from reliable_pubsub.common.world import REAL, World
+from reliable_pubsub.common.world import World, world_here
 
 from .core.fetching import OnLowerQoS
 from .core.handlers import Handlers, Handles, OnFailure, PauseS
@@ -107,7 +107,7 @@ class Subscriber(SubscriberLife):
             journal=journal,
             push_timing=push_timing,
             push_via=push_via,
-            world=_world or REAL,
+            world=_world or world_here(),
         )
         super().__init__(client, opened)
         self._handlers = Handlers()

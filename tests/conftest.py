@@ -52,7 +52,15 @@ _TOGETHER = (
     ("tests/test_docs.py", "docs"),  # likewise
     *(
         (f"tests/integration/test_{name}.py", name)
-        for name in ("console", "explain", "hostile", "lab", "packaging", "system_calls")
+        for name in (
+            "console",
+            "explain",
+            "hostile",
+            "installing",
+            "lab",
+            "packaging",
+            "system_calls",
+        )
     ),
 )
 

@@ -72,9 +72,9 @@ TWINS: dict[str, str] = {
 }
 # Lines of Python by folder. Lower one freely; raise one only with the reason beside it.
 LINES_MAX: dict[str, int] = {
-    "common": 17_900,
+    "common": 17_930,  # `world_here`: clients in the broker of a test
     "console": 2_400,
-    "lab": 13_100,
+    "lab": 13_500,  # `testing`: brokers for the tests of programs that use this one
     "pipeline": 7_800,
     "proxy": 16_130,  # the registry of features took 190 lines
     "publisher": 4_900,
@@ -82,7 +82,7 @@ LINES_MAX: dict[str, int] = {
     "reliable_pubsub": 300,
     "scripts": 16_900,
     "subscriber": 8_500,
-    "tests": 68_400,
+    "tests": 68_900,  # of `lab/testing`, installing from anything, and the examples by task
 }
 WAITING = frozenset({"zmq", "time", "socket", "threading", "subprocess", "multiprocessing"})
 
@@ -421,7 +421,7 @@ def test_every_room_has_its_rule() -> None:
     """A new room is linked into the package, and says here what it may import."""
     linked = {path.name for path in (ROOT / PACKAGE).iterdir() if path.is_symlink()}
 
-    assert linked == {*ROOMS, "configs"}  # what is shipped beside the code
+    assert linked == ROOMS.keys()
 
 
 def test_a_room_is_a_link_to_the_folder_beside_the_package() -> None:

@@ -264,7 +264,7 @@ class TestTheProtocolPages:
 def known_tests() -> Mapping[str, set[str]]:
     """Every test function, by the name of its class; "" has all of them, and the modules."""
     found: dict[str, set[str]] = {"": set()}
-    for path in (ROOT / "tests").rglob("*.py"):
+    for path in (*(ROOT / "tests").rglob("*.py"), *(ROOT / "examples").glob("test_*.py")):
         found[""].add(path.stem)
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
@@ -282,7 +282,8 @@ def page_name(page: Path) -> str:
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 class TestAPage:
     def test_names_tests_that_exist(self, page: Path) -> None:
-        named = re.findall(r"(?:\b(Test\w+)\.)?\b(test_\w+)", page.read_text(encoding="utf-8"))
+        text = re.sub(r"(?s)```.*?```", "", page.read_text(encoding="utf-8"))
+        named = re.findall(r"(?:\b(Test\w+)\.)?\b(test_\w+)", text)
 
         missing = [one for one in named if one[1] not in known_tests().get(one[0], ())]
 
@@ -331,6 +332,28 @@ def anchors(text: str) -> set[str]:
     """Headings as links name them."""
     headings = re.findall(r"(?m)^#+ (.+)$", text)
     return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+class TestTheReadme:
+    PAGE = (ROOT / "README.md").read_text(encoding="utf-8")
+
+    def test_has_at_most_800_words(self) -> None:
+        assert len(self.PAGE.split()) <= 800
+
+    def test_proves_each_problem_that_it_says_is_solved_by_a_test(self) -> None:
+        rows = table(self.PAGE, "problem")
+
+        assert len(rows) == 5
+        assert [row["problem"] for row in rows if "test_" not in row["proof"]] == []
+
+    def test_leads_to_every_page_by_the_page_of_pages(self) -> None:
+        index = (DOCS / "README.md").read_text(encoding="utf-8")
+
+        linked = set(re.findall(r"\]\(([\w-]+\.md)\)", index)) | {"README.md"}
+
+        assert "(docs/README.md)" in self.PAGE
+        # It belongs to the page of the guarantees.
+        assert {path.name for path in DOCS.glob("*.md")} - linked == {"guarantees-tests.md"}
 
 
 class TestTheDecisions:
