@@ -17,12 +17,12 @@ import click
 from msgspec.structs import replace
 
 from reliable_pubsub import __main__ as command
+from reliable_pubsub import proxy
 from reliable_pubsub.common.core.answers import Busy, Conflict, Duplicate, MessageBatches, PutAck
 from reliable_pubsub.common.core.batch import StoredBatch
 from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.requests import Get, Put
 from reliable_pubsub.common.core.wire import direct_batches
-from reliable_pubsub.proxy import core as proxy_core
 from reliable_pubsub.proxy import store, stored_state
 from reliable_pubsub.proxy.core.appending import next_batch
 from reliable_pubsub.proxy.core.feature import Tables
@@ -41,12 +41,12 @@ Rule = Callable[..., Any]  # a verb, or another function of `proxy/core`
 def plant(sound: Rule, faulty: Rule) -> None:
     """Put a function in the place of another: as a name, a method, or an entry of a table.
 
-    All of `proxy/core` is searched.
+    All of `proxy` is searched.
 
     With the two exchanged it is undone.
     """
     for name, module in list(sys.modules.items()):
-        if not name.startswith(f"{proxy_core.__name__}."):
+        if not name.startswith(f"{proxy.__name__}."):
             continue
         for known_as, value in list(vars(module).items()):
             if value is sound:

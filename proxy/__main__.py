@@ -44,15 +44,15 @@ from reliable_pubsub.common.signals import (
 from reliable_pubsub.common.system import share_one_heap
 from reliable_pubsub.common.terminal import say
 
-from .core.figures import Figures
 from .core.state import BrokerSettings
 from .core.topic_log import Retention
 from .observation import pages
-from .push import EndpointSettings
+from .push_sockets import EndpointSettings
 from .reloading import Configured, Reloading
 from .server import Server
 from .server_settings import ServerSettings
 from .standing_by import starts_again
+from .status.figures import Figures
 
 
 def broker_settings(

@@ -20,8 +20,8 @@ from prometheus_client.core import (
 
 from reliable_pubsub.relay.metrics import connection_metrics
 
-from .core.figures import Figures, Histogram
-from .core.survey import STATES, Survey
+from .status.figures import Figures, Histogram
+from .status.survey import STATES, Survey
 
 Rows = Mapping[tuple[str, ...], float]
 PREFIX = "reliable_pubsub_"

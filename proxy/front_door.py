@@ -31,7 +31,7 @@ from reliable_pubsub.common.transport import sender_of
 
 from .core.engine import Engine
 from .ingress import Ingress
-from .push import Push
+from .push_sockets import Push
 from .server_settings import ServerSettings
 
 AUDIT_FILE: Final = "audit.jsonl"  # in the data directory, and older ones beside it

@@ -19,9 +19,9 @@ from reliable_pubsub.common.core.limits import BODY_BYTES_MAX
 from reliable_pubsub.common.core.status import IngressStatus
 
 from .core.engine import Engine
-from .core.qos0 import BecameOfOffer
-from .core.qos0_interest import Want
-from .push import EndpointSettings, bind
+from .push_sockets import EndpointSettings, bind
+from .qos0.interest import Want
+from .qos0.verbs import BecameOfOffer
 
 TURN_MAX: Final = 64  # batches that one turn of the loop takes
 

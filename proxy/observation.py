@@ -17,10 +17,10 @@ from reliable_pubsub.common.scrapes import Scrapes
 
 from .committer import COMMIT_BOUNDS_S, Committer
 from .core.engine import Engine
-from .core.figures import Figures, Histogram, figures_of
 from .core.state import State
-from .core.survey import Survey, surveyed
 from .front_door import Endpoints
+from .status.figures import Figures, Histogram, figures_of
+from .status.survey import Survey, surveyed
 from .store import WAL_BYTES_MAX, Store
 
 if TYPE_CHECKING:

@@ -23,18 +23,18 @@ from reliable_pubsub.common.system import WakeUp
 from .check import BadRange, Checked, check_store
 from .committer import CommitFailed, Committer
 from .core.engine import Engine
-from .core.features import TABLES
-from .core.figures import Figures
 from .core.journal import ProxyJournal
 from .core.outputs import Answer, Deed, Visible, Work
-from .core.pushes import Down
-from .core.qos0_interest import Want
 from .core.state import DISK_FULL, BrokerSettings, Setup
 from .core.storage import StorageFullError
+from .features import TABLES
 from .front_door import Endpoints
 from .log_reader import StoreReader
 from .observation import Observation
+from .push.pushes import Down
+from .qos0.interest import Want
 from .server_settings import ServerSettings, opened_store
+from .status.figures import Figures
 from .store import WAL_BYTES_MAX
 from .stored_state import read_state, reading
 from .wal_check import WalDamage

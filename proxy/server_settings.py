@@ -14,7 +14,7 @@ from reliable_pubsub.common.core.message_base import Durability
 from reliable_pubsub.common.lock import make_directory
 
 from .core.state import BrokerSettings
-from .push import EndpointSettings
+from .push_sockets import EndpointSettings
 from .store import Store
 from .wal_check import WalDamage
 

@@ -19,7 +19,6 @@ from reliable_pubsub.common.core.schemas import msgpack_decoder
 from reliable_pubsub.common.core.transaction_messages import TopicReceipt
 from reliable_pubsub.common.damage import RESTORE_A_COPY, damaged_error
 
-from .core.group_state import GroupRun, Member, StoredGroup
 from .core.rows import FLOORS, PAUSED, row_key
 from .core.schema import KNOWN_ENDS, SCHEMA_ROWS, TABLES, meaning
 from .core.stored import (
@@ -34,6 +33,7 @@ from .core.stored import (
     StoredTopic,
     StoredTransaction,
 )
+from .groups.state import GroupRun, Member, StoredGroup
 
 FILE_NAME: Final = "proxy.sqlite3"
 UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)  # the second for undecodable text

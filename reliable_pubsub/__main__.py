@@ -19,7 +19,7 @@ _COMMANDS = {
     "dead": "reliable_pubsub.console.dead_command",
     "relay": "reliable_pubsub.relay.__main__",
     "topology": "reliable_pubsub.relay.topology",
-    "status": "reliable_pubsub.proxy.status",
+    "status": "reliable_pubsub.proxy.status_command",
     "admin": "reliable_pubsub.proxy.admin",
     "console": "reliable_pubsub.console.__main__",
     "backup": "reliable_pubsub.proxy.backup",

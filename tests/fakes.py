@@ -37,8 +37,6 @@ from reliable_pubsub.proxy.core.applying import apply, committed
 from reliable_pubsub.proxy.core.batches import BatchReader, LogBatch
 from reliable_pubsub.proxy.core.broker import without_storage
 from reliable_pubsub.proxy.core.engine import Engine
-from reliable_pubsub.proxy.core.features import TABLES
-from reliable_pubsub.proxy.core.group_state import StoredGroup, at_rest
 from reliable_pubsub.proxy.core.outputs import Answer as AnswerToSend
 from reliable_pubsub.proxy.core.outputs import Visible, Work
 from reliable_pubsub.proxy.core.records import Appended, Decision, Granted, TopicCreated, Trimmed
@@ -53,6 +51,8 @@ from reliable_pubsub.proxy.core.stored import (
     StoredTopic,
     StoredTransaction,
 )
+from reliable_pubsub.proxy.features import TABLES
+from reliable_pubsub.proxy.groups.state import StoredGroup, at_rest
 
 EMPTY = StoredState("0123456789abcdef")
 LOG = "0123456789abcdef.1"  # log id of the first topic of that store

@@ -7,7 +7,7 @@
       topics_max: 10
 
 Patterns are globs (`*` any text, `?` one character, `[abc]` one of these). A right that is
-not named is denied, a quota that is not named is not bounded by key (`proxy/core/quotas.py`).
+not named is denied, a quota that is not named is not bounded by key (`proxy/access/quotas.py`).
 """
 
 from __future__ import annotations

@@ -22,11 +22,11 @@ from reliable_pubsub.common.core.wording import did_you_mean
 from reliable_pubsub.common.world import World, every_client_in
 from reliable_pubsub.proxy.check import check_store
 from reliable_pubsub.proxy.core.engine import Engine
-from reliable_pubsub.proxy.core.features import TABLES as FEATURES
 from reliable_pubsub.proxy.core.outputs import Answer, Visible, Work
 from reliable_pubsub.proxy.core.rows import row_crc, statements
 from reliable_pubsub.proxy.core.schema import SCHEMA_VERSION, TABLES
 from reliable_pubsub.proxy.core.state import Setup
+from reliable_pubsub.proxy.features import TABLES as FEATURES
 from reliable_pubsub.proxy.log_reader import StoreReader
 from reliable_pubsub.proxy.stored_state import read_state
 

@@ -55,18 +55,18 @@ from reliable_pubsub.common.core.status import StatusReport
 from reliable_pubsub.common.core.wire import decode_request, encode
 from reliable_pubsub.relay.core.unstored import decode_offer
 
+from ..access.quotas import Quotas
+from ..access.uses import KeyUses, key_uses
+from ..operators.history import subscriber_of
+from ..operators.records import Administered
+from ..push.pushes import Pushes
+from ..qos0.interest import Wanted
+from ..qos0.verbs import BecameOfOffer, patterns_listening, take_offer
 from . import applying, broker
-from .account_status import KeyUses, key_uses
-from .admin_records import Administered
-from .administration import subscriber_of
 from .counts import Counts
 from .feature import Arrival, Tables
 from .local_time import LocalTime
 from .outputs import Answer, Deed, HeldAnswer, Output, Visible, Work
-from .pushes import Pushes
-from .qos0 import BecameOfOffer, patterns_listening, take_offer
-from .qos0_interest import Wanted
-from .quotas import Quotas
 from .records import Decision
 from .replies import echo, malformed, misplaced, too_many
 from .sessions import heard

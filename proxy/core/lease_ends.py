@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from reliable_pubsub.common.core.patterns.pattern import Pattern
 from reliable_pubsub.common.core.status import LEASES_TO_EXPIRY
 
-from .pattern_records import PatternEnded
+from ..patterns.records import PatternEnded
 from .state import State
 from .subscription_records import Expired
 

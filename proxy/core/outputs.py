@@ -10,9 +10,9 @@ from msgspec import Struct, to_builtins
 from reliable_pubsub.common.access.core.authorisation import Denial
 from reliable_pubsub.common.core.message_base import Reply
 
+from ..push.pushes import Down
+from ..qos0.interest import Want
 from .batches import LogBatch
-from .pushes import Down
-from .qos0_interest import Want
 from .state import Record
 from .stored import StoredAction
 

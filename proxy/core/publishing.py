@@ -6,8 +6,8 @@ from reliable_pubsub.common.core.answers import Busy, Conflict, Duplicate, Gap, 
 from reliable_pubsub.common.core.dead_letter import DEAD_SUFFIX
 from reliable_pubsub.common.core.requests import Put
 
+from ..dead_letters.verbs import for_subscribers_only
 from .appending import next_batch, topic_for
-from .dead_letters import for_subscribers_only
 from .records import Decision
 from .replies import echo
 from .sessions import fence

@@ -22,10 +22,10 @@ from reliable_pubsub.common.core.requests import (
     Unsub,
 )
 
+from ..transactions.staging import LastTransaction
 from .forgetting import session_forgotten
 from .records import Decision, Granted
 from .replies import decided, echo, limit_reached
-from .staging import LastTransaction
 from .state import Record, State
 from .subscriptions import Session
 

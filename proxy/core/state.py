@@ -30,16 +30,16 @@ from reliable_pubsub.common.core.limits import (
 from reliable_pubsub.common.core.message_base import Promise, Role
 from reliable_pubsub.common.core.names import is_unique_id
 
-from .accounts import Accounts
-from .administration import Administration
+from ..access.accounts import Accounts
+from ..operators.history import Administration
+from ..patterns.index import PatternIndex
+from ..qos0.ring import Rings
+from ..transactions.staging import LastTransaction, Staging
 from .batches import BatchReader, LogBatch
 from .leases import Leases
 from .lines import Lines
 from .lower_bounds import LowerBounds
-from .pattern_index import PatternIndex
-from .qos0_ring import Rings
 from .rows import Writes
-from .staging import LastTransaction, Staging
 from .stored import Charge, StoredSegment, StoredState
 from .subscriptions import Session
 from .topic_log import Retention, TopicLog, without

@@ -12,7 +12,7 @@ from reliable_pubsub.common.core.message_base import Role, Terms
 from reliable_pubsub.common.core.patterns.pattern import Pattern
 from reliable_pubsub.common.core.transaction_messages import TopicReceipt
 
-from .group_state import StoredGroup
+from ..groups.state import StoredGroup
 
 # An operator has moved a subscription, and its subscriber has not yet taken that: its own place no
 # longer counts ("set"), or only if it is above the cursor ("skip").

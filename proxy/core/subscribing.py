@@ -9,10 +9,10 @@ from reliable_pubsub.common.core.answers import ByeAck, Stale, SubAck, UnsubAck
 from reliable_pubsub.common.core.pattern_messages import Match
 from reliable_pubsub.common.core.requests import Bye, Sub, Unsub
 
+from ..groups.verbs import join, leave
+from ..patterns.records import PatternEnded
 from .appending import resumed, topic_for
 from .changed_log import log_changed, witness_ns
-from .groups import join, leave
-from .pattern_records import PatternEnded
 from .reading import not_subscribed
 from .records import Decision
 from .replies import decided, echo, limit_reached, malformed

@@ -20,8 +20,8 @@ from reliable_pubsub.common.core.limits import MIB, NUMBER_MAX
 from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.common.core.settings import OnBound
 
+from ..groups.state import Group, restored
 from .batches import LogBatch
-from .group_state import Group, restored
 from .lower_bounds import LowerBounds
 from .stored import StoredPublisher, StoredSegment, StoredTopic
 from .subscriptions import Subscription

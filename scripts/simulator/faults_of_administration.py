@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.core.actions import AdminRequest
 from reliable_pubsub.common.core.requests import Get
-from reliable_pubsub.proxy.core.admin_records import Administered
-from reliable_pubsub.proxy.core.administering import admin, delete_topic, set_cursor, truncate
 from reliable_pubsub.proxy.core.reading import cursor_moved, get
 from reliable_pubsub.proxy.core.records import Decision, Forgotten, Trimmed, trimmed_to
 from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.proxy.core.subscription_records import CursorMoved, Subscribed
+from reliable_pubsub.proxy.operators.records import Administered
+from reliable_pubsub.proxy.operators.verbs import admin, delete_topic, set_cursor, truncate
 
 from .faulty_parts import before_durable, with_decision, with_request
 from .simulated_store import SimulatedStore

@@ -7,11 +7,11 @@ from typing import Any
 
 from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.requests import Dead
-from reliable_pubsub.proxy.core.dead_letters import DeadLettered, dead
 from reliable_pubsub.proxy.core.records import Decision
 from reliable_pubsub.proxy.core.state import Record, State
 from reliable_pubsub.proxy.core.stored import StoredState
 from reliable_pubsub.proxy.core.subscription_records import CursorMoved
+from reliable_pubsub.proxy.dead_letters.verbs import DeadLettered, dead
 from reliable_pubsub.subscriber.core.dead_letters import DeadLetters
 from reliable_pubsub.subscriber.core.subscription import TopicSubscription
 

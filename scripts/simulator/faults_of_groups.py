@@ -8,8 +8,9 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.group_messages import Outcome
-from reliable_pubsub.proxy.core.group_records import GroupChanged, GroupLetter
-from reliable_pubsub.proxy.core.group_state import (
+from reliable_pubsub.proxy.core.state import State
+from reliable_pubsub.proxy.groups.records import GroupChanged, GroupLetter
+from reliable_pubsub.proxy.groups.state import (
     GroupRun,
     RunState,
     begun,
@@ -18,8 +19,7 @@ from reliable_pubsub.proxy.core.group_state import (
     settled,
     without_ended,
 )
-from reliable_pubsub.proxy.core.groups import take
-from reliable_pubsub.proxy.core.state import State
+from reliable_pubsub.proxy.groups.verbs import take
 from reliable_pubsub.subscriber.client import Subscriber
 from reliable_pubsub.subscriber.core.membership import Membership
 

@@ -7,10 +7,10 @@ from typing import Final
 
 from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.proxy.core.outputs import Answer, Work
-from reliable_pubsub.proxy.core.pushes import Pushes
 from reliable_pubsub.proxy.core.serving import ServingRow
 from reliable_pubsub.proxy.core.state import Record
 from reliable_pubsub.proxy.core.stored import StoredState
+from reliable_pubsub.proxy.push.pushes import Pushes
 
 from .network import Reply
 from .simulated_database import SimulatedDatabase, SimulatedServing

@@ -19,8 +19,8 @@ from reliable_pubsub.proxy.core.records import Appended, Decision
 from reliable_pubsub.proxy.core.replies import echo
 from reliable_pubsub.proxy.core.sessions import without_session
 from reliable_pubsub.proxy.core.state import Record, State
-from reliable_pubsub.proxy.core.transaction_records import TransactionCommitted
-from reliable_pubsub.proxy.core.transactions import abort, already, commit, stage
+from reliable_pubsub.proxy.transactions.records import TransactionCommitted
+from reliable_pubsub.proxy.transactions.verbs import abort, already, commit, stage
 
 from .faulty_parts import before_durable, with_decision, with_request
 from .simulated_proxy import Crash

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.requests import Put
 from reliable_pubsub.proxy.core.engine import Engine
-from reliable_pubsub.proxy.core.features import TABLES
-from reliable_pubsub.proxy.core.qos0 import BecameOfOffer, take_offer
-from reliable_pubsub.proxy.core.qos0_ring import Read, Rings
 from reliable_pubsub.proxy.core.state import State
+from reliable_pubsub.proxy.features import TABLES
+from reliable_pubsub.proxy.qos0.ring import Read, Rings
+from reliable_pubsub.proxy.qos0.verbs import BecameOfOffer, take_offer
 from reliable_pubsub.relay.core.push import UnstoredFrames
 from reliable_pubsub.relay.core.unstored import OfferFrames, decode_offer
 from reliable_pubsub.subscriber.core.qos0_queue import QoS0Queue

@@ -15,9 +15,9 @@ from reliable_pubsub.common.core.interest_messages import (
     SubscriptionsReport,
 )
 from reliable_pubsub.common.core.patterns.matching import EVERYTHING
-from reliable_pubsub.proxy.core.group_state import is_group
-from reliable_pubsub.proxy.core.interests import subscriptions
 from reliable_pubsub.proxy.core.state import State
+from reliable_pubsub.proxy.groups.state import is_group
+from reliable_pubsub.proxy.status.interests import subscriptions
 
 from .simulated_store import SimulatedStore
 

@@ -14,12 +14,12 @@ from reliable_pubsub.common.core.journal import AnyLine, Event, Finished, Found,
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.lab.auditor import NAME as AUDITOR
 from reliable_pubsub.lab.core.run import LabRun, OutputLine
-from reliable_pubsub.proxy.core.admin_records import Administered
 from reliable_pubsub.proxy.core.journal import ProxyJournal
 from reliable_pubsub.proxy.core.lines import seen_in
 from reliable_pubsub.proxy.core.records import Appended, Granted, TopicCreated
 from reliable_pubsub.proxy.core.state import Record
 from reliable_pubsub.proxy.core.subscription_records import Expired, Subscribed
+from reliable_pubsub.proxy.operators.records import Administered
 
 from .simulated_store import SimulatedStore
 from .world import World

@@ -16,8 +16,8 @@ from reliable_pubsub.common.core.errors import (
 from reliable_pubsub.common.core.message_base import Start
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.core.start import Earliest, Now, at_offset, newest
-from reliable_pubsub.proxy.core.admin_records import Administered
 from reliable_pubsub.proxy.core.records import Appended
+from reliable_pubsub.proxy.operators.records import Administered
 
 from .machine import Machine
 from .simulated_members import GROUP

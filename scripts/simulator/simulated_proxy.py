@@ -37,10 +37,7 @@ from reliable_pubsub.common.core.requests import (
 )
 from reliable_pubsub.common.core.settings import OnBound
 from reliable_pubsub.proxy.core.engine import Engine
-from reliable_pubsub.proxy.core.features import TABLES
 from reliable_pubsub.proxy.core.outputs import Answer, Visible, Work
-from reliable_pubsub.proxy.core.pushes import Down, Pushes
-from reliable_pubsub.proxy.core.qos0_interest import Want
 from reliable_pubsub.proxy.core.records import Appended, Decision
 from reliable_pubsub.proxy.core.state import (
     BrokerSettings,
@@ -53,6 +50,9 @@ from reliable_pubsub.proxy.core.state import (
 from reliable_pubsub.proxy.core.storage import NotServingError
 from reliable_pubsub.proxy.core.stored import StoredState
 from reliable_pubsub.proxy.core.topic_log import Retention
+from reliable_pubsub.proxy.features import TABLES
+from reliable_pubsub.proxy.push.pushes import Down, Pushes
+from reliable_pubsub.proxy.qos0.interest import Want
 from reliable_pubsub.relay.core.unstored import decode_offer
 
 from .ages import Ages

@@ -1,7 +1,8 @@
 """Pushing in the simulated world: the real rules of interest, over a link that fails in every way.
 
-What is the shell's in a real process (`proxy/push.py`, `relay/above.py`, `relay/fan_out.py`) is
-here; `Wish`, `Links`, `InterestTable`, push frames and `PushQueue` are the real ones.
+What is the shell's in a real process (`proxy/push_sockets.py`, `relay/above.py`,
+`relay/fan_out.py`) is here; `Wish`, `Links`, `InterestTable`, push frames and `PushQueue` are the
+real ones.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.common.core.patterns.matching import Pattern
 from reliable_pubsub.common.core.wire import encode
-from reliable_pubsub.proxy.core.pushes import Down, Pushes
+from reliable_pubsub.proxy.push.pushes import Down, Pushes
 from reliable_pubsub.relay.core.interest_link import Wish
 from reliable_pubsub.relay.core.push import (
     AnyPush,

@@ -17,12 +17,7 @@ from msgspec.structs import astuple
 from reliable_pubsub.common.core.actions import Pause, Resume
 from reliable_pubsub.common.core.batch import whole_batches
 from reliable_pubsub.common.core.patterns.pattern import Pattern
-from reliable_pubsub.proxy.core.account_records import Charged
-from reliable_pubsub.proxy.core.admin_records import Administered
-from reliable_pubsub.proxy.core.dead_letters import DeadLettered
-from reliable_pubsub.proxy.core.group_records import GroupChanged, GroupLetter
-from reliable_pubsub.proxy.core.group_state import StoredGroup, at_rest, subscription_of_group
-from reliable_pubsub.proxy.core.pattern_records import PatternEnded, PatternSubscribed
+from reliable_pubsub.proxy.access.records import Charged
 from reliable_pubsub.proxy.core.records import (
     Appended,
     Forgotten,
@@ -52,7 +47,12 @@ from reliable_pubsub.proxy.core.subscription_records import (
     Unsubscribed,
 )
 from reliable_pubsub.proxy.core.topic_log import Segment, add_to_segments
-from reliable_pubsub.proxy.core.transaction_records import TransactionCommitted
+from reliable_pubsub.proxy.dead_letters.verbs import DeadLettered
+from reliable_pubsub.proxy.groups.records import GroupChanged, GroupLetter
+from reliable_pubsub.proxy.groups.state import StoredGroup, at_rest, subscription_of_group
+from reliable_pubsub.proxy.operators.records import Administered
+from reliable_pubsub.proxy.patterns.records import PatternEnded, PatternSubscribed
+from reliable_pubsub.proxy.transactions.records import TransactionCommitted
 
 
 @dataclass

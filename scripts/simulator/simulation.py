@@ -17,12 +17,12 @@ from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.reading import without_collection
 from reliable_pubsub.lab.variants import Rule, planted
 from reliable_pubsub.proxy.core import topic_log
-from reliable_pubsub.proxy.core.dead_letters import DeadLettered
 from reliable_pubsub.proxy.core.engine import Engine
-from reliable_pubsub.proxy.core.group_state import is_group
 from reliable_pubsub.proxy.core.records import Forgotten, TopicCreated, Trimmed
 from reliable_pubsub.proxy.core.state import Record
 from reliable_pubsub.proxy.core.subscription_records import Expired
+from reliable_pubsub.proxy.dead_letters.verbs import DeadLettered
+from reliable_pubsub.proxy.groups.state import is_group
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.relay.core import interest_link
 from reliable_pubsub.subscriber.client import Subscriber

@@ -12,7 +12,7 @@ from reliable_pubsub.common.core.requests import Hello
 from reliable_pubsub.common.core.rights import NOTHING, KnownKey, Rights
 from reliable_pubsub.common.core.tree_messages import InterestRequest, Node
 from reliable_pubsub.common.core.wire import decode_reply, encode
-from reliable_pubsub.proxy.core.features import TABLES
+from reliable_pubsub.proxy.features import TABLES
 from reliable_pubsub.relay.core.wire import decode_node_reply
 from tests.fakes import MemoryProxy
 

@@ -20,10 +20,10 @@ from reliable_pubsub.common.core.rights import QUOTAS
 from reliable_pubsub.common.core.status import AccountStatus, QuotaUse, Status, StatusReport
 from reliable_pubsub.common.core.wire import decode_request
 from reliable_pubsub.common.status_client import StatusClient
-from reliable_pubsub.proxy.core.quotas import PIECE_IDS
-from reliable_pubsub.proxy.core.survey import surveyed
+from reliable_pubsub.proxy.access.quotas import PIECE_IDS
 from reliable_pubsub.proxy.exposition import _keys
-from reliable_pubsub.proxy.status import view
+from reliable_pubsub.proxy.status.survey import surveyed
+from reliable_pubsub.proxy.status_command import view
 from tests.core.rights_world import GovernedProxy, Said
 from tests.fakes import PATIENT, a_hello, a_put, a_stage, a_sub, a_world, put_body
 

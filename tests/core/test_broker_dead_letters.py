@@ -13,9 +13,9 @@ from reliable_pubsub.common.core.answers import (
 )
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.requests import Dead
-from reliable_pubsub.proxy.core.dead_letters import DeadLettered
 from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.topic_log import Retention
+from reliable_pubsub.proxy.dead_letters.verbs import DeadLettered
 from tests.fakes import (
     MemoryProxy,
     a_body,

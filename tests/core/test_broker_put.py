@@ -28,7 +28,6 @@ from reliable_pubsub.common.core.limits import (
 from reliable_pubsub.common.core.settings import OnBound
 from reliable_pubsub.common.core.wire import decode_request, encode
 from reliable_pubsub.proxy.core.broker import due
-from reliable_pubsub.proxy.core.features import TABLES
 from reliable_pubsub.proxy.core.records import TopicCreated, Trimmed
 from reliable_pubsub.proxy.core.state import BrokerSettings, State
 from reliable_pubsub.proxy.core.stored import (
@@ -38,6 +37,7 @@ from reliable_pubsub.proxy.core.stored import (
     StoredTopic,
 )
 from reliable_pubsub.proxy.core.topic_log import SEGMENT_BATCHES, Retention
+from reliable_pubsub.proxy.features import TABLES
 from tests.fakes import (
     EMPTY,
     LOG,

@@ -33,12 +33,12 @@ from reliable_pubsub.common.core.transaction_messages import (
     TopicReceipt,
 )
 from reliable_pubsub.common.core.wire import encode
-from reliable_pubsub.proxy.core import transactions
 from reliable_pubsub.proxy.core.applying import committed
 from reliable_pubsub.proxy.core.records import Appended
 from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.topic_log import Retention
-from reliable_pubsub.proxy.core.transaction_records import Staged
+from reliable_pubsub.proxy.transactions import verbs
+from reliable_pubsub.proxy.transactions.records import Staged
 from tests.fakes import (
     NONCE,
     MemoryProxy,
@@ -431,7 +431,7 @@ class TestTheBoundsOfStaging:
     @pytest.fixture(autouse=True)
     def bounds(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Smaller ones: the rules are the same."""
-        monkeypatch.setattr(transactions, "TRANSACTION_BYTES_MAX", 4 * MIB)
+        monkeypatch.setattr(verbs, "TRANSACTION_BYTES_MAX", 4 * MIB)
 
     def test_a_smaller_bound_of_all_is_one_of_each(self) -> None:
         proxy = a_broker(settings=BrokerSettings(staged_bytes_max=2 * MIB))
@@ -495,7 +495,7 @@ class TestTheBoundsOfStaging:
         assert isinstance(proxy.ask(a_commit(1, (0, NONCE, 2))), CommitAck)
 
     def test_a_transaction_has_so_many_topics(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(transactions, "TRANSACTION_TOPICS_MAX", 2)
+        monkeypatch.setattr(verbs, "TRANSACTION_TOPICS_MAX", 2)
         proxy = a_broker(settings=BOUNDED)
 
         assert isinstance(staged(proxy, 1, "a", "b"), CommitAck)

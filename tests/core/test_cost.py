@@ -17,10 +17,10 @@ from reliable_pubsub.proxy.core import topic_log
 from reliable_pubsub.proxy.core.applying import apply, committed
 from reliable_pubsub.proxy.core.batches import LogBatch
 from reliable_pubsub.proxy.core.broker import due
-from reliable_pubsub.proxy.core.features import TABLES
 from reliable_pubsub.proxy.core.lower_bounds import LowerBounds
 from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.topic_log import Retention
+from reliable_pubsub.proxy.features import TABLES
 from tests.fakes import (
     NOW_NS,
     MemoryLog,

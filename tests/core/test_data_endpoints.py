@@ -11,7 +11,7 @@ from reliable_pubsub.common.core.endpoint import (
 )
 from reliable_pubsub.common.core.resolving import resolve, typed_settings
 from reliable_pubsub.proxy.__main__ import broker_settings, reachability_warnings, server_settings
-from reliable_pubsub.proxy.push import EndpointSettings
+from reliable_pubsub.proxy.push_sockets import EndpointSettings
 from reliable_pubsub.proxy.reloading import Configured
 from reliable_pubsub.proxy.server_settings import ServerSettings
 

@@ -10,7 +10,7 @@ from reliable_pubsub.common.core.answers import Delivered, Limit, LogChanged
 from reliable_pubsub.common.core.errors import LogChangedError, NotDeliveredError, UsageError
 from reliable_pubsub.common.core.requests import DeliveryRequest
 from reliable_pubsub.common.core.retry import RetryPolicy
-from reliable_pubsub.proxy.core import delivery_status
+from reliable_pubsub.proxy.status import delivery as delivery_status
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.publisher.core.delivery import AcknowledgedBy, DeliveryWatch
 from tests.fakes import (

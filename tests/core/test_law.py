@@ -34,10 +34,10 @@ from reliable_pubsub.common.core.patterns.pattern import glob
 from reliable_pubsub.common.core.qos0_messages import Listeners, Ring
 from reliable_pubsub.common.core.requests import AnyRequest, Dead, DeliveryRequest
 from reliable_pubsub.common.core.status import Clients, Status, StatusReport
-from reliable_pubsub.proxy.core.features import TABLES
 from reliable_pubsub.proxy.core.forgetting import session_forgotten
 from reliable_pubsub.proxy.core.state import BrokerSettings, Memory
 from reliable_pubsub.proxy.core.topic_log import Retention
+from reliable_pubsub.proxy.features import TABLES
 from tests.fakes import (
     MemoryProxy,
     a_body,

@@ -6,7 +6,7 @@ import pytest
 
 from reliable_pubsub.common.core.limits import MIB
 from reliable_pubsub.common.core.patterns.matching import EVERYTHING, Kinds
-from reliable_pubsub.proxy.core.pushes import TURN_MAX, WAITING_BYTES_MAX, Pushes
+from reliable_pubsub.proxy.push.pushes import TURN_MAX, WAITING_BYTES_MAX, Pushes
 from reliable_pubsub.relay.core.interest_table import InterestTable
 from reliable_pubsub.relay.core.push import decode_push
 from tests.fakes import an_append

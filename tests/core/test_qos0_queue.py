@@ -9,7 +9,7 @@ from reliable_pubsub.common.core.batch import ENTRY_BYTES, NO_OFFSET, Batch, crc
 from reliable_pubsub.common.core.limits import MIB
 from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.wire import encode_batch
-from reliable_pubsub.proxy.core.qos0_ring import Rings
+from reliable_pubsub.proxy.qos0.ring import Rings
 from reliable_pubsub.relay.core.push import PushedUnstored, UnstoredFrames
 from reliable_pubsub.subscriber.core.qos0_queue import QUEUE_BYTES_MAX, QoS0Queue
 from tests.fakes import put_body

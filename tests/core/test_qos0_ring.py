@@ -18,8 +18,8 @@ from reliable_pubsub.common.core.answers import (
 from reliable_pubsub.common.core.batch import ENTRY_BYTES
 from reliable_pubsub.common.core.message_base import BatchHeader, Terms
 from reliable_pubsub.common.core.qos0_messages import Listeners, ListenersReport, Ring
-from reliable_pubsub.proxy.core.qos0 import take_offer
-from reliable_pubsub.proxy.core.qos0_ring import Rings
+from reliable_pubsub.proxy.qos0.ring import Rings
+from reliable_pubsub.proxy.qos0.verbs import take_offer
 from reliable_pubsub.relay.core.unstored import Offer, OfferFrames
 from tests.fakes import MemoryProxy, a_broker, a_get, a_sub, an_unsub, put_body, sub_ack
 

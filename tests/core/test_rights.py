@@ -29,7 +29,7 @@ from reliable_pubsub.common.core.qos0_messages import Listeners, Ring
 from reliable_pubsub.common.core.requests import Dead, DeliveryRequest
 from reliable_pubsub.common.core.status import Clients, Status, StatusReport
 from reliable_pubsub.common.core.tree_messages import InterestAck, InterestRequest, Node, NodeReport
-from reliable_pubsub.proxy.core.features import TABLES
+from reliable_pubsub.proxy.features import TABLES
 from reliable_pubsub.relay.core.interest_link import interest_digest
 from reliable_pubsub.relay.core.unstored import Offer, encode_offer
 from tests.core.rights_world import GovernedProxy, Said, authority, key_of

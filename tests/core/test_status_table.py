@@ -17,7 +17,7 @@ from reliable_pubsub.common.core.status import (
     SubscriptionStatus,
     TopicStatus,
 )
-from reliable_pubsub.proxy.status import view
+from reliable_pubsub.proxy.status_command import view
 
 
 def report(name: str) -> StatusReport:

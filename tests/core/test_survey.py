@@ -7,14 +7,14 @@ from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.common.core.requests import Get, Put
 from reliable_pubsub.common.core.wire import encode
 from reliable_pubsub.proxy.core.state import BrokerSettings
-from reliable_pubsub.proxy.core.survey import (
+from reliable_pubsub.proxy.core.topic_log import Retention
+from reliable_pubsub.proxy.status.survey import (
     PIECE_READS,
     PIECE_ROWS,
     Survey,
     SurveyedSubscription,
     surveyed,
 )
-from reliable_pubsub.proxy.core.topic_log import Retention
 from tests.fakes import (
     NOW_NS,
     MemoryProxy,

@@ -15,7 +15,6 @@ from reliable_pubsub.proxy.core import topic_log
 from reliable_pubsub.proxy.core.appending import next_batch
 from reliable_pubsub.proxy.core.applying import apply, committed
 from reliable_pubsub.proxy.core.broker import due
-from reliable_pubsub.proxy.core.features import TABLES
 from reliable_pubsub.proxy.core.records import Appended, TopicCreated, Trimmed
 from reliable_pubsub.proxy.core.state import BrokerSettings, Record, State
 from reliable_pubsub.proxy.core.stored import StoredSegment, StoredState
@@ -27,6 +26,7 @@ from reliable_pubsub.proxy.core.topic_log import (
     Retention,
     TopicLog,
 )
+from reliable_pubsub.proxy.features import TABLES
 from tests.fakes import (
     EMPTY,
     NOW_NS,

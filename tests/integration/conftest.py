@@ -12,7 +12,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from reliable_pubsub.proxy.push import EndpointSettings
+from reliable_pubsub.proxy.push_sockets import EndpointSettings
 from reliable_pubsub.proxy.server import Server
 from reliable_pubsub.proxy.server_settings import ServerSettings
 

@@ -38,9 +38,9 @@ from reliable_pubsub.common.core.limits import (
 from reliable_pubsub.common.core.patterns.matching import Kinds
 from reliable_pubsub.common.system import IS_LINUX
 from reliable_pubsub.lab.child_process import ChildProcess
-from reliable_pubsub.proxy.core.qos0_interest import Want
 from reliable_pubsub.proxy.ingress import Ingress
-from reliable_pubsub.proxy.push import EndpointSettings, Push
+from reliable_pubsub.proxy.push_sockets import EndpointSettings, Push
+from reliable_pubsub.proxy.qos0.interest import Want
 from reliable_pubsub.relay.core.interest_link import Links
 from reliable_pubsub.relay.core.interest_table import InterestTable
 from reliable_pubsub.relay.fan_out import PLAIN, FanOut

@@ -48,7 +48,7 @@ def run(program: str) -> str:
         ("import reliable_pubsub.__main__", ("zmq", "rich", *CLIENTS, *RARE)),
         ("import reliable_pubsub.proxy.__main__", ("rich", *CLIENTS, *RARE)),
         ("import reliable_pubsub.relay.__main__", ("rich", "sqlite3", *CLIENTS, *RARE)),
-        ("import reliable_pubsub.proxy.status", (*CLIENTS, *RARE)),
+        ("import reliable_pubsub.proxy.status_command", (*CLIENTS, *RARE)),
         ("from reliable_pubsub import Publisher, Subscriber", ("click", "rich", *RARE)),
     ],
 )

@@ -25,7 +25,7 @@ from reliable_pubsub.common.metrics_server import MetricsServer, Pages
 from reliable_pubsub.common.scrapes import Scrapes
 from reliable_pubsub.common.system import IS_LINUX
 from reliable_pubsub.proxy.__main__ import main as proxy_command
-from reliable_pubsub.proxy.core.figures import BOUNDS
+from reliable_pubsub.proxy.status.figures import BOUNDS
 
 from .harness import (
     BELIEVING,

@@ -17,7 +17,7 @@ from reliable_pubsub.common.core.status import PushStatus
 from reliable_pubsub.common.core.tree_messages import Node
 from reliable_pubsub.common.core.wire import PROTOCOL, encode
 from reliable_pubsub.common.transport import ReqTransport
-from reliable_pubsub.proxy.push import EndpointSettings, Push
+from reliable_pubsub.proxy.push_sockets import EndpointSettings, Push
 from reliable_pubsub.relay.core.wire import decode_node_reply
 from reliable_pubsub.relay.topology import ask_node
 

@@ -15,10 +15,10 @@ from reliable_pubsub.proxy.check import BadRange, Checked, check_store
 from reliable_pubsub.proxy.core.applying import apply, committed
 from reliable_pubsub.proxy.core.state import Record, State
 from reliable_pubsub.proxy.core.subscription_records import Subscribed
-from reliable_pubsub.proxy.core.transaction_records import TransactionCommitted
 from reliable_pubsub.proxy.log_reader import StoreReader
 from reliable_pubsub.proxy.store import Store
 from reliable_pubsub.proxy.stored_state import FILE_NAME, open_reader, read_state
+from reliable_pubsub.proxy.transactions.records import TransactionCommitted
 from tests.fakes import (
     LOG,
     NONCE,

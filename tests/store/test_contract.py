@@ -28,17 +28,17 @@ from reliable_pubsub.common.core.group_messages import Outcome, Take
 from reliable_pubsub.common.core.limits import CACHE_BYTES_MAX
 from reliable_pubsub.common.core.message_base import GroupTerms, Start, StoredQoS, Terms
 from reliable_pubsub.common.core.requests import Unsub
+from reliable_pubsub.proxy.access.records import Charged
 from reliable_pubsub.proxy.check import check_store
-from reliable_pubsub.proxy.core.account_records import Charged
 from reliable_pubsub.proxy.core.applying import apply
 from reliable_pubsub.proxy.core.batches import BatchReader
 from reliable_pubsub.proxy.core.broker import due
-from reliable_pubsub.proxy.core.features import TABLES
 from reliable_pubsub.proxy.core.records import Appended, Trimmed
 from reliable_pubsub.proxy.core.state import BrokerSettings, Memory, Record
 from reliable_pubsub.proxy.core.storage import Storage
 from reliable_pubsub.proxy.core.stored import Charge, StoredState
 from reliable_pubsub.proxy.core.topic_log import Retention
+from reliable_pubsub.proxy.features import TABLES
 from reliable_pubsub.proxy.log_reader import StoreReader
 from reliable_pubsub.proxy.store import Store
 from reliable_pubsub.proxy.stored_state import open_reader, read_state

@@ -28,10 +28,10 @@ from reliable_pubsub.proxy.core.stored import (
     StoredTransaction,
 )
 from reliable_pubsub.proxy.core.subscription_records import CursorMoved, Subscribed, Unsubscribed
-from reliable_pubsub.proxy.core.transaction_records import TransactionCommitted
 from reliable_pubsub.proxy.reserve import RESERVE_NAME, Reserve
 from reliable_pubsub.proxy.store import MARK_NAME, WAL_BYTES, Store
 from reliable_pubsub.proxy.stored_state import FILE_NAME, open_reader, read_state
+from reliable_pubsub.proxy.transactions.records import TransactionCommitted
 from tests.fakes import (
     LOG,
     NONCE,

@@ -1,0 +1,1 @@
+"""Groups: each message of a topic goes to one member."""

@@ -1,0 +1,1 @@
+"""Operators: actions from outside, and their history."""

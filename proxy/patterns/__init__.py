@@ -1,0 +1,1 @@
+"""Patterns: the topics of a condition, as subscriptions of one subscriber."""

@@ -1,0 +1,1 @@
+"""Push: batches go to subscribers and relays without a request."""

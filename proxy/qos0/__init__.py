@@ -1,0 +1,1 @@
+"""QoS 0: messages in memory only."""

@@ -1,0 +1,1 @@
+"""Status: what a proxy shows of itself."""

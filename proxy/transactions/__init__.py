@@ -1,0 +1,1 @@
+"""Transactions: batches that are stored together or not at all."""
