@@ -15,7 +15,6 @@ from reliable_pubsub.common.core.errors import ConfigurationError, PubSubError
 from reliable_pubsub.common.core.journal import AnyLine, Ok, Seen, decode_line, encode_line
 
 from .auditor import NAME as AUDITOR
-from .child_process import ChildProcess, NotReadyError
 from .conformance_acts import Actor
 from .conformance_stage import ConformanceStage, HungError, StartProcess
 from .core.checker import check
@@ -34,6 +33,7 @@ from .core.conformance_verdict import Observed, Result, judge
 from .core.run import LabRun
 from .core.verdict import Verdict
 from .reading import read_run
+from .rig.child_process import ChildProcess, NotReadyError
 
 CALM_S: Final = 0.3  # after the last message: what does not come within it is not awaited
 PORTIONS_AT_ONCE: Final = 2

@@ -30,13 +30,13 @@ from reliable_pubsub.publisher.client import Publisher
 
 from .auditor import NAME as AUDITOR
 from .auditor import audit
-from .child_process import ChildProcess, proxy_command
 from .core.conformance import CLIENT, TOPIC, UNREACHABLE, Given, Role
 from .core.conformance_evidence import ClientLife, Watched, read_output, watched
 from .core.conformance_verdict import Ended
-from .link import TcpLink, TcpLinks
-from .own_ports import OwnPorts
-from .progress import GrowingJournal
+from .rig.child_process import ChildProcess, proxy_command
+from .rig.link import TcpLink, TcpLinks
+from .rig.own_ports import OwnPorts
+from .rig.progress import GrowingJournal
 
 LOOK_AGAIN_S: Final = 0.003
 RESTART_S: Final = 0.2  # between an exit code 3 and the next start

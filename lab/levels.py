@@ -27,9 +27,9 @@ from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.publisher.offer_link import ZmqOfferLink
 from reliable_pubsub.subscriber.client import Subscriber
 
-from .child_process import ChildProcess, proxy_command
-from .link import LinkTo, Passed
-from .own_ports import OwnPorts
+from .rig.child_process import ChildProcess, proxy_command
+from .rig.link import LinkTo, Passed
+from .rig.own_ports import OwnPorts
 
 LEVELS: Final[tuple[QoS, ...]] = (0, 1, 2)
 PAYLOAD: Final = b"x" * 100

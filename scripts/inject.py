@@ -30,7 +30,7 @@ from reliable_pubsub.common.core.errors import InDoubtError, PubSubError
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.progress import progress_bar
 from reliable_pubsub.common.status_client import StatusClient
-from reliable_pubsub.lab.child_process import PROXY_ENDPOINTS, ChildProcess, proxy_command
+from reliable_pubsub.lab.rig.child_process import PROXY_ENDPOINTS, ChildProcess, proxy_command
 from reliable_pubsub.lab.text_table import text_table, wide_console
 from reliable_pubsub.proxy.check import check_store
 from reliable_pubsub.proxy.store import Store

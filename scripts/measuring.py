@@ -21,7 +21,7 @@ from msgspec import Struct
 from rich.console import Console
 
 from reliable_pubsub import Publisher
-from reliable_pubsub.lab.child_process import ChildProcess, proxy_command
+from reliable_pubsub.lab.rig.child_process import ChildProcess, proxy_command
 from reliable_pubsub.lab.text_table import text_table
 
 from .watched_proxy import ANSWERS, COUNTS, count_calls
@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "run"
 # Of the lab: by which the scripts count and start. They come with the scripts to another version.
 BROUGHT = (
-    *("lab/link.py", "lab/child_process.py", "lab/reaper.py", "lab/text_table.py"),
+    *("lab/rig/link.py", "lab/rig/child_process.py", "lab/rig/reaper.py", "lab/text_table.py"),
     *("common/terminal.py", "common/core/visible.py"),
 )
 PAYLOAD = b"x" * 100

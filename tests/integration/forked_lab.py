@@ -10,7 +10,7 @@ import runpy
 from collections.abc import Sequence
 from typing import IO, Any
 
-from reliable_pubsub.lab.child_process import ChildProcess, RunningProcess
+from reliable_pubsub.lab.rig.child_process import ChildProcess, RunningProcess
 
 from .fork_server import Helper, fork_from_here
 

@@ -24,15 +24,15 @@ from reliable_pubsub.common.core.message_base import Reply
 from reliable_pubsub.common.core.status import StatusReport, TopicStatus
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.system import IS_LINUX
-from reliable_pubsub.lab.child_process import (
+from reliable_pubsub.lab.rig.child_process import (
     ANY_PORT as ANY_PORT,
 )
-from reliable_pubsub.lab.child_process import (
+from reliable_pubsub.lab.rig.child_process import (
     ChildProcess,
     RunningProcess,
 )
-from reliable_pubsub.lab.link import LinkTo
-from reliable_pubsub.lab.own_ports import OwnPorts
+from reliable_pubsub.lab.rig.link import LinkTo
+from reliable_pubsub.lab.rig.own_ports import OwnPorts
 
 from .fork_server import helper
 

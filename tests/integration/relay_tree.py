@@ -11,7 +11,7 @@ from reliable_pubsub.common.core.batch import Batch, crc32
 from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.patterns.matching import Pattern
 from reliable_pubsub.common.core.wire import encode, encode_batch
-from reliable_pubsub.lab.link import LinkTo as LinkTo
+from reliable_pubsub.lab.rig.link import LinkTo as LinkTo
 from reliable_pubsub.relay.above import NodeAbove
 from reliable_pubsub.relay.core.push import Pushed, PushFrames, decode_push, encode_push
 from reliable_pubsub.relay.core.wire import decode_node_reply

@@ -37,7 +37,7 @@ from reliable_pubsub.common.core.limits import (
 )
 from reliable_pubsub.common.core.patterns.matching import Kinds
 from reliable_pubsub.common.system import IS_LINUX
-from reliable_pubsub.lab.child_process import ChildProcess
+from reliable_pubsub.lab.rig.child_process import ChildProcess
 from reliable_pubsub.proxy.core.qos0_interest import Want
 from reliable_pubsub.proxy.ingress import Ingress
 from reliable_pubsub.proxy.push import EndpointSettings, Push

@@ -15,11 +15,11 @@ from typing import IO, Any
 import pytest
 from click.testing import CliRunner
 
-from reliable_pubsub.lab.child_process import ChildProcess, RunningProcess
 from reliable_pubsub.lab.conformance import main as conformance
 from reliable_pubsub.lab.conformance_run import Candidate, run_case
 from reliable_pubsub.lab.core.conformance import CASES, Role, chosen
 from reliable_pubsub.lab.core.conformance_verdict import Result, paragraphs
+from reliable_pubsub.lab.rig.child_process import ChildProcess, RunningProcess
 
 from .fork_server import helper
 from .harness import REPOSITORY, STUBBORN_OPTIONS

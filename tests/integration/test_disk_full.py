@@ -17,7 +17,7 @@ from msgspec import UNSET
 
 from reliable_pubsub import ProxyUnreachableError, Publisher, Receipt, TryLaterError
 from reliable_pubsub.common.core.limits import MIB
-from reliable_pubsub.lab.child_process import NotReadyError
+from reliable_pubsub.lab.rig.child_process import NotReadyError
 
 from .harness import (
     BELIEVING,

@@ -21,8 +21,8 @@ from click.shell_completion import ShellComplete
 
 from reliable_pubsub.common.system import IS_LINUX
 from reliable_pubsub.lab.catalogue import load_scenario, shipped
-from reliable_pubsub.lab.child_process import ChildProcess
-from reliable_pubsub.lab.processes import FOLDERS
+from reliable_pubsub.lab.rig.child_process import ChildProcess
+from reliable_pubsub.lab.rig.processes import FOLDERS
 from reliable_pubsub.lab.running import main as run
 
 from .harness import REPOSITORY, Process, eventually

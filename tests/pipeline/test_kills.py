@@ -17,7 +17,7 @@ import pytest
 from deltalake import DeltaTable
 
 from reliable_pubsub.common.core.transaction_messages import CommitAck, StageAck
-from reliable_pubsub.lab.link import LinkTo
+from reliable_pubsub.lab.rig.link import LinkTo
 from reliable_pubsub.pipeline.archive import archived_files, read_manifests
 from reliable_pubsub.pipeline.archive_tasks import check_file
 from reliable_pubsub.pipeline.numbered import BATCH_RECORDS

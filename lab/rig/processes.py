@@ -12,13 +12,13 @@ from typing import Final
 
 import yaml
 
+from ..core.scenario import DATABASE, PROXY, Role, Scenario, ScenarioClient, ScenarioRelay
+from ..variants import OPTIONS
 from .child_process import ANY_PORT
-from .core.scenario import DATABASE, PROXY, Role, Scenario, ScenarioClient, ScenarioRelay
 from .database import Database
 from .disk import SmallDisk
 from .link import TcpLinks
 from .member import ScenarioMember, endpoint_of
-from .variants import OPTIONS
 
 FOLDERS: Final = ("plans", "journals", "outputs", "logs", "state", "data")
 BACKUPS: Final = "backups"

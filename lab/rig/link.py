@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from msgspec import Struct
 
-from .core.zmtp_frames import FrameCounter
+from ..core.zmtp_frames import FrameCounter
 
 Address = tuple[str, int]
 Way = Literal["requests", "answers"]  # to the proxy, and from it
