@@ -47,8 +47,6 @@ PACE_BYTES_PER_S: Final = 20_000  # of the link, so that there is a moment in wh
 PATIENT: Final = RetryPolicy(timeout_s=2.0, retries_max=10)
 SAID_CHARS_MAX: Final = 300
 
-StartProcess = Callable[..., ChildProcess]
-
 
 class HungError(Exception):
     """Nothing has moved for as long as the patience is."""
@@ -65,14 +63,12 @@ class ConformanceStage:
         messages: Sequence[bytes],
         *,
         patience_s: float,
-        start: StartProcess = ChildProcess,
     ) -> None:
         """Start the proxy and open the link; the client does not run yet.
 
         Args:
             directory: empty.
             messages: those of a publisher; those that a subscriber is to get.
-            start: makes child processes.
 
         Raises:
             NotReadyError: the proxy does not start.
@@ -84,7 +80,7 @@ class ConformanceStage:
             folder.mkdir(parents=True)
         self._input = directory / "input"
         self._input.write_bytes(b"".join(one + b"\n" for one in messages))
-        self._command, self._patience_s, self._begin = command, patience_s, start
+        self._command, self._patience_s = command, patience_s
         self.lives: list[ClientLife] = []
         self.ended: list[Ended] = []
         self.resumable = True  # whether exit code 3 means to start it again
@@ -141,7 +137,7 @@ class ConformanceStage:
         options = ("--journal", str(journal_file or self.proxy_journal))
         command = proxy_command(self.data_dir, *options, endpoints=self._endpoints)
         log = self.directory / "proxy.log"
-        self._proxy = self._begin(command, log, cwd=self.directory)
+        self._proxy = ChildProcess(command, log, cwd=self.directory)
         self._proxy.endpoints(PROXY_READY_S)
 
     def kill_proxy(self) -> None:
@@ -208,7 +204,7 @@ class ConformanceStage:
         command = given.command(self._command)
         began_ns = time.monotonic_ns()
         try:
-            self._child = self._begin(
+            self._child = ChildProcess(
                 command,
                 self.directory / "command.log",
                 environment=given.variables(),

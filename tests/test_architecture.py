@@ -74,7 +74,7 @@ TWINS: dict[str, str] = {
 LINES_MAX: dict[str, int] = {
     "common": 17_900,
     "console": 2_400,
-    "lab": 13_100,
+    "lab": 13_650,  # with the launcher that the tests had
     "pipeline": 7_800,
     "proxy": 15_900,
     "publisher": 4_900,
@@ -82,7 +82,7 @@ LINES_MAX: dict[str, int] = {
     "reliable_pubsub": 300,
     "scripts": 16_900,
     "subscriber": 8_500,
-    "tests": 68_400,
+    "tests": 68_200,
 }
 WAITING = frozenset({"zmq", "time", "socket", "threading", "subprocess", "multiprocessing"})
 

@@ -478,7 +478,7 @@ def test_a_message_of_many_frames_is_taken_in_parts(context: sockets.Context) ->
 CUT_WHILE_STOPPED = """
 import sys, time
 import zmq
-from reliable_pubsub.relay import sockets
+from reliable_pubsub.common.access import sockets
 
 sockets.HEARTBEAT_MS = 50
 context = zmq.Context()

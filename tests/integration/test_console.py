@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 from reliable_pubsub import Admin, InDoubtError, NotPossibleError
 from reliable_pubsub.console.access import ConsoleClients
 from reliable_pubsub.console.core.actions import AskedAction
+from reliable_pubsub.lab.rig.keyed_service import KeyedService
 from tests.browser import CHROMIUM, PAGE, QUIET, needs_browser
 
 from .console_page import (
@@ -38,7 +39,6 @@ from .harness import (
     eventually,
     losing_link,
 )
-from .keyed_service import KeyedService
 
 expect.set_options(timeout=PATIENCE_S * 1000)
 

@@ -369,7 +369,7 @@ STOPPED_AND_RESET = """
 import sys
 import zmq
 from reliable_pubsub.proxy import front_door
-from reliable_pubsub.relay import sockets
+from reliable_pubsub.common.access import sockets
 
 sockets.HEARTBEAT_MS = int(sys.argv[1])
 context = zmq.Context()

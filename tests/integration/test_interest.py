@@ -11,10 +11,11 @@ import zmq
 
 from reliable_pubsub import InDoubtError, Interest, InterestChange, glob
 from reliable_pubsub.common.core.limits import SUBSCRIPTIONS_ROWS_MAX
+from reliable_pubsub.lab.rig.service import RelayProcess
 from reliable_pubsub.publisher.core.qos0_puts import OfferCounts
 
 from .harness import BELIEVING, IMPATIENT, REPOSITORY, Service, eventually, zmq_context
-from .relay_tree import Leaf, RelayProcess, exact
+from .relay_tree import Leaf, exact
 
 EXAMPLE = REPOSITORY / "examples" / "on_demand.py"
 

@@ -11,10 +11,10 @@ import pytest
 
 from reliable_pubsub.common.access.listener import ListenerGate, listen
 from reliable_pubsub.common.system import IS_LINUX
+from reliable_pubsub.lab.rig.keyed_service import KeyedService
 from reliable_pubsub.relay.topology import ask_upwards
 
 from .harness import Service, eventually
-from .keyed_service import KeyedService
 
 ANY = "tcp://[::1]:*"
 

@@ -14,9 +14,9 @@ from zmq.auth import load_certificate
 from reliable_pubsub import DeniedError, ProxyUnreachableError
 from reliable_pubsub.common.key_files import new_pair, read_pair
 from reliable_pubsub.common.transport import ReqTransport
+from reliable_pubsub.lab.rig.keyed_service import EVERYTHING, ONCE, KeyedService
 
 from .harness import eventually, zmq_context
-from .keyed_service import EVERYTHING, ONCE, KeyedService
 
 
 @pytest.fixture

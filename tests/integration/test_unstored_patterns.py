@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from reliable_pubsub import Publisher, Subscriber, aio, glob
+from reliable_pubsub.lab.rig.service import RelayProcess
 
 from .harness import BELIEVING, Service, eventually
-from .relay_tree import RelayProcess
 
 pytestmark = pytest.mark.filterwarnings("ignore::reliable_pubsub.QoSWarning")
 

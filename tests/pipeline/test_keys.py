@@ -10,8 +10,8 @@ import pytest
 from pyspark.cloudpickle import dumps, loads
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from reliable_pubsub.lab.rig.keyed_service import KeyedService
 from reliable_pubsub.pipeline.data_source import ReliablePubSubSource
-from tests.integration.keyed_service import KeyedService
 
 T = TypeVar("T")
 SCHEMA = StructType([StructField("value", BinaryType())])
