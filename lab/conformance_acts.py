@@ -150,7 +150,7 @@ class Actor:
         self._feed()
         stage.watch(act.chance * MOMENT_S)
         stage.note("kill", "proxy")
-        stage.kill_proxy()
+        stage.service.proxy.kill()
         stage.watch(CUT_S)
         stage.start_proxy()
         stage.note("restart", "proxy")
@@ -160,7 +160,7 @@ class Actor:
         stage = self._stage
         stage.look()
         epoch = max(stage.seen.epochs, default=0)
-        asker = Asker(CLIENT, stage.endpoint(f"{stage.role}s"), retry=PATIENT)
+        asker = Asker(CLIENT, stage.endpoint, retry=PATIENT)
         try:
             reply: object = None
             while reply is None or isinstance(reply, Fenced):
@@ -209,10 +209,10 @@ class Actor:
         stage.audit()
         self.kept_lines = stage.lines
         stage.checks_acknowledged = False
-        stage.kill_proxy()
-        shutil.rmtree(stage.data_dir)
+        stage.service.proxy.kill()
+        shutil.rmtree(stage.service.data_dir)
         if what == "set_store_back":
-            shutil.copytree(self._store_copy, stage.data_dir)
+            shutil.copytree(self._store_copy, stage.service.data_dir)
         stage.start_proxy(journal_file=stage.directory / "proxy-of-the-new-store.jsonl")
         self.replaced = True
         if stage.role == "subscriber":

@@ -11,7 +11,7 @@ import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.status import StatusReport, TopicStatus
@@ -104,7 +104,7 @@ class Service:
         self.subscriber_endpoint = self.own_endpoint()
         self.push_endpoint = self.own_endpoint()
         self.ingress_endpoint = self.own_endpoint()
-        self._processes: list[Process] = []
+        self.processes: list[Process] = []
         self._proxy: Process | None = None
         self._proxy_options: tuple[str | Path, ...] = ()
 
@@ -128,9 +128,9 @@ class Service:
 
     def run_command(self, name: str, command: Sequence[str]) -> Process:
         """Start any other command."""
-        number = len(self._processes)
-        self._processes.append(Process(name, command, self.directory, number))
-        return self._processes[-1]
+        number = len(self.processes)
+        self.processes.append(Process(name, command, self.directory, number))
+        return self.processes[-1]
 
     def launch_proxy(self, *options: str | Path, prefix: Sequence[str] = ()) -> Process:
         """Start a proxy where the last one was, without waiting for it."""
@@ -166,21 +166,35 @@ class Service:
         return path
 
     def publisher(
-        self, client: str, steps: str, *more: str | Path, options: Sequence[str] = STUBBORN_OPTIONS
+        self,
+        client: str,
+        steps: str,
+        *more: str | Path,
+        options: Sequence[str] = STUBBORN_OPTIONS,
+        prefix: Sequence[str] = (),
     ) -> Process:
         """Start a publisher of a step file."""
-        common = ("-i", client, "--endpoint", self.publisher_endpoint, "--state-dir")
-        file = self.file(f"{client}.yaml", steps)
-        return self.run("publisher", "-f", file, *common, self.state_dir, *options, *more)
+        return self._client("publisher", client, steps, *options, *more, prefix=prefix)
 
     def subscriber(
-        self, client: str, steps: str, *more: str | Path, options: Sequence[str] = STUBBORN_OPTIONS
+        self,
+        client: str,
+        steps: str,
+        *more: str | Path,
+        options: Sequence[str] = STUBBORN_OPTIONS,
+        prefix: Sequence[str] = (),
     ) -> Process:
         """Start a subscriber of a step file; its messages come into `output(client)`."""
-        common = ("-i", client, "--endpoint", self.subscriber_endpoint, "--state-dir")
+        options = ("--output", str(self.output(client)), *options)
+        return self._client("subscriber", client, steps, *options, *more, prefix=prefix)
+
+    def _client(
+        self, role: str, client: str, steps: str, *options: str | Path, prefix: Sequence[str]
+    ) -> Process:
         file = self.file(f"{client}.yaml", steps)
-        output = ("--output", self.output(client))
-        return self.run("subscriber", "-f", file, *common, self.state_dir, *output, *options, *more)
+        endpoint = self.publisher_endpoint if role == "publisher" else self.subscriber_endpoint
+        common = ("-i", client, "--endpoint", endpoint, "--state-dir", self.state_dir)
+        return self.run(role, "-f", file, *common, *options, prefix=prefix)
 
     def output(self, client: str) -> Path:
         """Where a subscriber's messages stand."""
@@ -203,9 +217,9 @@ class Service:
         options: dict[str, Any] = {"endpoint": self.subscriber_endpoint, "retry": STUBBORN} | more
         return Subscriber(client, **options)
 
-    def status(self) -> StatusReport:
+    def status(self, retry: RetryPolicy = STUBBORN) -> StatusReport:
         """What the proxy says of itself."""
-        client = StatusClient(self.subscriber_endpoint, STUBBORN)
+        client = StatusClient(self.subscriber_endpoint, retry)
         try:
             return client.ask()
         finally:
@@ -240,13 +254,22 @@ class Service:
 
     def close(self) -> None:
         """End and reap every process, also after a failure."""
-        for process in self._processes:
+        for process in self.processes:
             process.kill()
         self._ports.close()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_error: object) -> None:
+        """Close it; of a block that went well, no command may have left a traceback."""
+        self.close()
+        if kind is None:
+            self.check_no_traceback()
+
     def check_no_traceback(self) -> None:
         """A command may end with an error, but never with a traceback."""
-        for process in self._processes:
+        for process in self.processes:
             assert "Traceback" not in process.stderr, f"{process}\n{process.stderr}"
 
 

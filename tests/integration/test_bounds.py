@@ -48,7 +48,7 @@ from scripts.fuzzer import zmtp
 from scripts.fuzzer.crowd import address_of
 from tests.fakes import a_broker
 
-from .harness import PATIENCE_S, REPOSITORY, eventually, zmq_context
+from .harness import PATIENCE_S, REPOSITORY, eventually
 
 JUNK = zmtp.framed(b"j" * 100) * 600
 MORE_THAN_THE_KERNEL_HOLDS = 64 * MIB
@@ -127,12 +127,6 @@ class Below:
             return look()
 
         eventually(turn, what)
-
-
-@pytest.fixture
-def context() -> Iterator[sockets.Context]:
-    with zmq_context() as context:
-        yield context
 
 
 @pytest.fixture

@@ -32,12 +32,8 @@ def on_ipv6(service: Service) -> None:
 
 @pytest.fixture
 def keyed(tmp_path: Path) -> Iterator[KeyedService]:
-    service = KeyedService(tmp_path)
-    try:
+    with KeyedService(tmp_path) as service:
         yield service
-    finally:
-        service.close()
-    service.check_no_traceback()
 
 
 def check_every_level_arrives(service: Service, subscriber_endpoint: str) -> None:

@@ -21,12 +21,8 @@ from .harness import eventually, zmq_context
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[KeyedService]:
-    service = KeyedService(tmp_path)
-    try:
+    with KeyedService(tmp_path) as service:
         yield service
-    finally:
-        service.close()
-    service.check_no_traceback()
 
 
 @pytest.mark.filterwarnings("ignore::reliable_pubsub.QoSWarning")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 import zmq
@@ -24,16 +23,10 @@ from reliable_pubsub.relay.core.wire import decode_node_reply
 from reliable_pubsub.relay.topology import ask_node
 
 from .gated_store import GatedStore
-from .harness import ANY_PORT, BELIEVING, PATIENCE_S, Service, eventually, zmq_context
+from .harness import ANY_PORT, BELIEVING, PATIENCE_S, Service, eventually
 from .relay_tree import Leaf, exact, prefix
 
 Context = zmq.Context[zmq.Socket[bytes]]
-
-
-@pytest.fixture
-def context() -> Iterator[Context]:
-    with zmq_context() as context:
-        yield context
 
 
 def push_status(service: Service) -> PushStatus:

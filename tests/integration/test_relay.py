@@ -43,13 +43,6 @@ from tests.integration.relay_tree import (
     prefix,
 )
 
-
-@pytest.fixture
-def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
-    with zmq_context() as context:
-        yield context
-
-
 Context = zmq.Context[zmq.Socket[bytes]]
 
 

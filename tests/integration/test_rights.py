@@ -63,12 +63,8 @@ class GovernedService(KeyedService):
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[GovernedService]:
-    service = GovernedService(tmp_path)
-    try:
+    with GovernedService(tmp_path) as service:
         yield service
-    finally:
-        service.close()
-    service.check_no_traceback()
 
 
 def test_a_key_puts_and_gets_within_its_rights_and_no_further(service: GovernedService) -> None:

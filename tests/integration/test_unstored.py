@@ -38,13 +38,6 @@ def open_publisher(service: Service, **more: Any) -> Publisher:
     return service.open_publisher("p", retry=BELIEVING, **more)
 
 
-@pytest.fixture
-def running(service: Service) -> Service:
-    """A service whose proxy runs."""
-    service.start_proxy()
-    return service
-
-
 def received(subscriber: Subscriber, count: int, topic: str = "t") -> list[bytes]:
     payloads: list[bytes] = []
 

@@ -20,13 +20,6 @@ HEAT = glob("site/*/heat")
 TOPICS = tuple(f"site/{number}/heat" for number in range(3))
 
 
-@pytest.fixture
-def running(service: Service) -> Service:
-    """A service whose proxy runs."""
-    service.start_proxy()
-    return service
-
-
 def open_publisher(service: Service) -> Publisher:
     return service.open_publisher("p", retry=BELIEVING)
 
