@@ -1,6 +1,6 @@
 """The processes and files of one case: a proxy, a faulty link, the client that is judged.
 
-    COMMAND ── tcp ──► TcpLink ── tcp ──► proxy ◄── our publisher, for a subscriber
+    COMMAND ── tcp ──► LinkTo ── tcp ──► proxy ◄── our publisher, for a subscriber
 
 Everything that is written is kept, in one directory:
 
@@ -34,7 +34,7 @@ from .core.conformance import CLIENT, TOPIC, UNREACHABLE, Given, Role
 from .core.conformance_evidence import ClientLife, Watched, read_output, watched
 from .core.conformance_verdict import Ended
 from .rig.child_process import ChildProcess
-from .rig.link import TcpLink, TcpLinks
+from .rig.link import LinkTo
 from .rig.progress import GrowingJournal
 from .rig.service import Service
 
@@ -101,11 +101,9 @@ class ConformanceStage:
         self.fed = 0
         self.recorder = open_journal(self.evidence / "journals" / "lab.jsonl", "lab")
         self.recorder.begin("lab")
-        self.links = TcpLinks()
+        self.link = LinkTo(self.endpoint)
         try:
             self.start_proxy()
-            door = int(self.endpoint.rpartition(":")[2])
-            self.link: TcpLink = self.links.open(lambda: ("127.0.0.1", door))
             self.calm()
         except BaseException:
             self.close()
@@ -176,9 +174,8 @@ class ConformanceStage:
         Raises:
             ConfigurationError: there is no such command.
         """
-        host, port = self.link.address
         given = Given(
-            f"tcp://{host}:{port}",
+            self.link.endpoint,
             CLIENT,
             TOPIC,
             str(self.state_dir),
@@ -335,5 +332,5 @@ class ConformanceStage:
             with suppress(PubSubError):
                 self._feeder.close()
         self.service.close()
-        self.links.close()
+        self.link.close()
         self.recorder.end()

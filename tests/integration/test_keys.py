@@ -128,16 +128,8 @@ def test_a_list_of_clients_that_is_wrong_changes_nothing(service: KeyedService) 
 def test_a_relay_has_a_key_above_and_one_below(service: KeyedService) -> None:
     """It is a client of the proxy, and a server for those below."""
     service.start()
-    new_pair(service.keys, "relay-1")
-    shutil.copy(service.keys / "relay-1.key", service.known)
-    endpoint, push = service.own_endpoint(), service.own_endpoint()
-    relay = service.run(
-        *("relay", "-i", "relay-1", "--endpoint", endpoint, "--push-endpoint", push),
-        *("--upstream", str(service.subscriber_endpoint)),
-        *("--secret-key", service.secret("relay-1"), "--server-key", service.keys / "proxy.key"),
-        *("--clients", service.known),
-    )
-    relay.ready()
+    service.add_key("relay-1")
+    endpoint = service.start_relay("relay-1", service.subscriber_endpoint)
     below = service.reach(endpoint, "sensor-1", server="relay-1")
 
     with (
