@@ -15,7 +15,7 @@ from reliable_pubsub.common.core.errors import ConfigurationError
 from .child_process import ChildProcess, NotReadyError
 
 SIZE_MIB: Final = 32
-PATIENCE_S: Final = 20.0
+PATIENCE_S: Final = 120.0
 
 
 class SmallDisk:

@@ -20,7 +20,7 @@ from reliable_pubsub.relay.core.wire import decode_node_reply
 from .service import RelayProcess, Service
 from .waiting import PATIENCE_S, eventually
 
-ONCE: Final = RetryPolicy(timeout_s=1.0, retries_max=0)
+ONCE: Final = RetryPolicy(timeout_s=4.0, retries_max=0)
 EVERYTHING: Final[dict[str, Any]] = {
     right: ["*"] for right in ("ids", "put", "get", "history", "dead_letters", "status", "admin")
 }

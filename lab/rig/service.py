@@ -25,8 +25,8 @@ from .own_ports import OwnPorts
 from .waiting import PATIENCE_S, eventually
 
 # A client that outlives every restart of the proxy, and asks again soon.
-STUBBORN: Final = RetryPolicy(timeout_s=0.5, retries_max=60, pause_s=0.05, pause_s_max=0.3)
-STUBBORN_OPTIONS: Final = ("--ack-timeout", "0.4", "--send-retries", "100", "--quiet")
+STUBBORN: Final = RetryPolicy(timeout_s=0.5, retries_max=1000, pause_s=0.05, pause_s_max=0.3)
+STUBBORN_OPTIONS: Final = ("--ack-timeout", "0.4", "--send-retries", "1000", "--quiet")
 
 
 class Process(ChildProcess):

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-PATIENCE_S: Final = 40.0  # a wait that is longer has failed
+# A longer wait has failed. Sound runs end early; only a broken one, never a busy machine, needs it.
+PATIENCE_S: Final = 600.0
 LOOK_AGAIN_S: Final = 0.005  # at first; what takes long is looked at less often, as looking costs
 LOOK_AGAIN_S_MAX: Final = 0.03
 

@@ -28,8 +28,8 @@ from .fork_server import REPOSITORY as REPOSITORY
 NOWHERE = "tcp://127.0.0.1:1"  # no process listens there
 
 # A client that hears soon that there is no answer; a busy machine may answer late, so not too soon.
-IMPATIENT = RetryPolicy(timeout_s=2.0, retries_max=1, pause_s=0.01)
-IMPATIENT_OPTIONS = ("--ack-timeout", "2", "--send-retries", "1", "--quiet")
+IMPATIENT = RetryPolicy(timeout_s=5.0, retries_max=1, pause_s=0.01)
+IMPATIENT_OPTIONS = ("--ack-timeout", "5", "--send-retries", "1", "--quiet")
 # A client that believes a refusal soon, and waits for every answer.
 BELIEVING = RetryPolicy(timeout_s=PATIENCE_S, retries_max=1, pause_s=0.01)
 BELIEVING_OPTIONS = ("--ack-timeout", f"{PATIENCE_S:g}", "--send-retries", "1", "--quiet")
