@@ -13,6 +13,7 @@ from typing import Final
 import click
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 from rich.console import Console
 from rich.text import Text
 
@@ -109,15 +110,10 @@ def _run_cases(
                 judged = run_case(case, wanted, where / case.name)
             result = judged.result
             report = CaseReport(
-                case=case.name,
+                **asdict(result),
+                broken=result.broken,
                 does=case.does,
                 expects=case.expects,
-                judgement=result.judgement,
-                broken=result.broken,
-                judged=result.judged,
-                found=result.found,
-                ending=result.ending,
-                note=result.note,
                 seconds=round(time.monotonic() - began_s, 1),
                 directory=str(where / case.name),
                 again=again(case, wanted),

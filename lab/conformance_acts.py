@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Final
 
 from reliable_pubsub.common.asking import Asker
-from reliable_pubsub.common.core.answers import Fenced
+from reliable_pubsub.common.core.answers import Fenced, MessageBatches, PutAck
 from reliable_pubsub.common.core.errors import PubSubError
+from reliable_pubsub.common.core.message_base import Reply
 from reliable_pubsub.common.core.requests import Hello
 from reliable_pubsub.publisher.client import Publisher
 
 from .conformance_stage import PATIENT, ConformanceStage
 from .core.conformance import CLIENT, REPLACES_THE_STORE, TOPIC, Act, Role, What, payloads
+from .rig.link import beginning_of
 
 MOMENT_S: Final = 0.03  # what happens at a random moment happens within it
 ON_ITS_WAY_S: Final = 0.15  # by then a request that has left is answered, and its effect written
@@ -25,13 +27,8 @@ ASKS_AGAIN_S_MAX: Final = 20.0  # for this long at most answers vanish
 CUT_S: Final = 0.3
 WRITE_AGAIN_S: Final = 0.2
 AFTER_BYTES_MAX: Final = 400
-# How the header of an answer begins, and of the one whose loss matters: to a PUT, and to a GET that
-# finds something.
-ANSWER: Final = b"\xa6answer"
-TELLING: Final[dict[Role, bytes]] = {
-    "publisher": ANSWER + b"\xa3ACK",
-    "subscriber": ANSWER + b"\xa7MESSAGE",
-}
+# The answers whose loss matters: to a PUT, and to a GET that finds something.
+TELLING: Final[dict[Role, type[Reply]]] = {"publisher": PutAck, "subscriber": MessageBatches}
 NEW_STORE: Final = "new-store "  # what the messages of another log begin with
 
 
@@ -87,7 +84,7 @@ class Actor:
         """Lose what is sent one way, until the client asks again; note how long that takes."""
         stage, link = self._stage, self._stage.link
         if way == "answers":
-            link.half_open("answers", awaited=[TELLING[stage.role]])
+            link.lose_answers(0, TELLING[stage.role])
         else:
             link.half_open("requests")
         self._feed()
@@ -127,9 +124,9 @@ class Actor:
     def _kill_unanswered(self, act: Act) -> None:
         """Kill it after a request had its effect, before the answer arrives."""
         stage, link = self._stage, self._stage.link
-        awaited = [TELLING[stage.role]]
+        awaited = [beginning_of(TELLING[stage.role])]
         if stage.role == "subscriber":
-            awaited.append(ANSWER)  # to what it does with the messages
+            awaited.append(beginning_of())  # to what it does with the messages
         link.half_open("answers", awaited=awaited)
         self._feed()
         stage.wait(
@@ -153,7 +150,7 @@ class Actor:
         self._feed()
         stage.watch(act.chance * MOMENT_S)
         stage.note("kill", "proxy")
-        stage.kill_proxy()
+        stage.service.proxy.kill()
         stage.watch(CUT_S)
         stage.start_proxy()
         stage.note("restart", "proxy")
@@ -163,7 +160,7 @@ class Actor:
         stage = self._stage
         stage.look()
         epoch = max(stage.seen.epochs, default=0)
-        asker = Asker(CLIENT, stage.endpoint(f"{stage.role}s"), retry=PATIENT)
+        asker = Asker(CLIENT, stage.endpoint, retry=PATIENT)
         try:
             reply: object = None
             while reply is None or isinstance(reply, Fenced):
@@ -212,10 +209,10 @@ class Actor:
         stage.audit()
         self.kept_lines = stage.lines
         stage.checks_acknowledged = False
-        stage.kill_proxy()
-        shutil.rmtree(stage.data_dir)
+        stage.service.proxy.kill()
+        shutil.rmtree(stage.service.data_dir)
         if what == "set_store_back":
-            shutil.copytree(self._store_copy, stage.data_dir)
+            shutil.copytree(self._store_copy, stage.service.data_dir)
         stage.start_proxy(journal_file=stage.directory / "proxy-of-the-new-store.jsonl")
         self.replaced = True
         if stage.role == "subscriber":

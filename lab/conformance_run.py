@@ -15,9 +15,8 @@ from reliable_pubsub.common.core.errors import ConfigurationError, PubSubError
 from reliable_pubsub.common.core.journal import AnyLine, Ok, Seen, decode_line, encode_line
 
 from .auditor import NAME as AUDITOR
-from .child_process import ChildProcess, NotReadyError
 from .conformance_acts import Actor
-from .conformance_stage import ConformanceStage, HungError, StartProcess
+from .conformance_stage import ConformanceStage, HungError
 from .core.checker import check
 from .core.conformance import CLIENT, TOPIC, Case, Role, payloads, portions
 from .core.conformance_evidence import (
@@ -34,6 +33,7 @@ from .core.conformance_verdict import Observed, Result, judge
 from .core.run import LabRun
 from .core.verdict import Verdict
 from .reading import read_run
+from .rig.child_process import NotReadyError
 
 CALM_S: Final = 0.3  # after the last message: what does not come within it is not awaited
 PORTIONS_AT_ONCE: Final = 2
@@ -57,14 +57,11 @@ class Judged(Struct, frozen=True):
     verdict: Verdict | None
 
 
-def run_case(
-    case: Case, wanted: Candidate, directory: Path, start: StartProcess = ChildProcess
-) -> Judged:
+def run_case(case: Case, wanted: Candidate, directory: Path) -> Judged:
     """Run a case and judge it; every process is ended and reaped, whatever happens.
 
     Args:
         directory: for all that is written; made here.
-        start: makes child processes.
 
     Raises:
         ConfigurationError: the command cannot be started.
@@ -78,7 +75,6 @@ def run_case(
         wanted.command,
         messages,
         patience_s=wanted.patience_s,
-        start=start,
     )
     trial = _Trial(case, wanted, stage)
     hung = failed = ""

@@ -1,13 +1,13 @@
 """The processes and files of one case: a proxy, a faulty link, the client that is judged.
 
-    COMMAND ── tcp ──► TcpLink ── tcp ──► proxy ◄── our publisher, for a subscriber
+    COMMAND ── tcp ──► LinkTo ── tcp ──► proxy ◄── our publisher, for a subscriber
 
 Everything that is written is kept, in one directory:
 
     evidence/   journals and output in the form that `reliable-pubsub lab check` reads
     output      what COMMAND wrote        input   the messages that it is given
     state/      its state directory       data/   the data directory of the proxy
-    command.log, proxy.log                what both printed for the user
+    command.log, 000-proxy.stderr, ...    what both printed for the user
 """
 
 from __future__ import annotations
@@ -30,24 +30,21 @@ from reliable_pubsub.publisher.client import Publisher
 
 from .auditor import NAME as AUDITOR
 from .auditor import audit
-from .child_process import ChildProcess, proxy_command
 from .core.conformance import CLIENT, TOPIC, UNREACHABLE, Given, Role
 from .core.conformance_evidence import ClientLife, Watched, read_output, watched
 from .core.conformance_verdict import Ended
-from .link import TcpLink, TcpLinks
-from .own_ports import OwnPorts
-from .progress import GrowingJournal
+from .rig.child_process import ChildProcess
+from .rig.link import LinkTo
+from .rig.progress import GrowingJournal
+from .rig.service import Service
 
 LOOK_AGAIN_S: Final = 0.003
 RESTART_S: Final = 0.2  # between an exit code 3 and the next start
 LIVES_MAX: Final = 40
 DEADLINE_S: Final = 300.0  # of a case, whatever moves
-PROXY_READY_S: Final = 60.0
 PACE_BYTES_PER_S: Final = 20_000  # of the link, so that there is a moment in which to act
 PATIENT: Final = RetryPolicy(timeout_s=2.0, retries_max=10)
 SAID_CHARS_MAX: Final = 300
-
-StartProcess = Callable[..., ChildProcess]
 
 
 class HungError(Exception):
@@ -65,26 +62,25 @@ class ConformanceStage:
         messages: Sequence[bytes],
         *,
         patience_s: float,
-        start: StartProcess = ChildProcess,
     ) -> None:
         """Start the proxy and open the link; the client does not run yet.
 
         Args:
             directory: empty.
             messages: those of a publisher; those that a subscriber is to get.
-            start: makes child processes.
 
         Raises:
             NotReadyError: the proxy does not start.
         """
         self.directory, self.role, self.messages = directory, role, messages
+        self.service = Service(directory)
         self.evidence = directory / "evidence"
-        self.state_dir, self.output = directory / "state", directory / "output"
+        self.state_dir, self.output = self.service.state_dir, directory / "output"
         for folder in (self.evidence / "journals", self.evidence / "outputs", self.state_dir):
             folder.mkdir(parents=True)
         self._input = directory / "input"
         self._input.write_bytes(b"".join(one + b"\n" for one in messages))
-        self._command, self._patience_s, self._begin = command, patience_s, start
+        self._command, self._patience_s = command, patience_s
         self.lives: list[ClientLife] = []
         self.ended: list[Ended] = []
         self.resumable = True  # whether exit code 3 means to start it again
@@ -101,18 +97,13 @@ class ConformanceStage:
         self._began_s = self._moved_s = time.monotonic()
         self._restart_s: float | None = None
         self._child: ChildProcess | None = None
-        self._proxy: ChildProcess | None = None
-        self._ports = OwnPorts()
-        self._endpoints = self._ports.of_proxy()
         self._feeder: Publisher | None = None
         self.fed = 0
         self.recorder = open_journal(self.evidence / "journals" / "lab.jsonl", "lab")
         self.recorder.begin("lab")
-        self.links = TcpLinks()
+        self.link = LinkTo(self.endpoint)
         try:
             self.start_proxy()
-            door = self._endpoints[f"{role}s"].rpartition(":")[2]
-            self.link: TcpLink = self.links.open(lambda: ("127.0.0.1", int(door)))
             self.calm()
         except BaseException:
             self.close()
@@ -129,31 +120,20 @@ class ConformanceStage:
         return self.evidence / "journals" / "proxy.jsonl"
 
     @property
-    def data_dir(self) -> Path:
-        return self.directory / "data"
-
-    def endpoint(self, name: str) -> str:
-        """One of the proxy, without a link between."""
-        return self._endpoints[name]
+    def endpoint(self) -> str:
+        """The proxy's, for the role, without a link between."""
+        is_publisher = self.role == "publisher"
+        return self.service.publisher_endpoint if is_publisher else self.service.subscriber_endpoint
 
     def start_proxy(self, *, journal_file: Path | None = None) -> None:
         """Start it, for the first time or again at the same endpoints."""
-        options = ("--journal", str(journal_file or self.proxy_journal))
-        command = proxy_command(self.data_dir, *options, endpoints=self._endpoints)
-        log = self.directory / "proxy.log"
-        self._proxy = self._begin(command, log, cwd=self.directory)
-        self._proxy.endpoints(PROXY_READY_S)
-
-    def kill_proxy(self) -> None:
-        assert self._proxy is not None
-        self._proxy.kill()
+        self.service.start_proxy("--journal", journal_file or self.proxy_journal)
 
     def copy_data(self, copy: Path) -> None:
         """Copy its data directory, as it is at one moment."""
-        assert self._proxy is not None
-        self._proxy.pause()
-        shutil.copytree(self.data_dir, copy)
-        self._proxy.signal(signal.SIGCONT)
+        self.service.proxy.pause()
+        shutil.copytree(self.service.data_dir, copy)
+        self.service.proxy.signal(signal.SIGCONT)
 
     def audit(self) -> None:
         """Read what the log holds, into the evidence.
@@ -162,7 +142,8 @@ class ConformanceStage:
             PubSubError: it cannot be read.
         """
         file = self.evidence / "journals" / f"{AUDITOR}.jsonl"
-        audit(self.endpoint("subscribers"), open_journal(file, AUDITOR), topics=[TOPIC])
+        endpoint = self.service.subscriber_endpoint
+        audit(endpoint, open_journal(file, AUDITOR), topics=[TOPIC])
 
     # What a subscriber is given.
 
@@ -180,12 +161,9 @@ class ConformanceStage:
 
     def publisher(self, client: str, journal_file: Path | None = None) -> Publisher:
         """Our publisher, which does not use the link."""
-        return Publisher(
-            client,
-            endpoint=self.endpoint("publishers"),
-            retry=PATIENT,
-            journal=journal_file,
-            _world=World(state=MemoryState()),
+        world = World(state=MemoryState())
+        return self.service.open_publisher(
+            client, retry=PATIENT, journal=journal_file, _world=world
         )
 
     # The client.
@@ -196,9 +174,8 @@ class ConformanceStage:
         Raises:
             ConfigurationError: there is no such command.
         """
-        host, port = self.link.address
         given = Given(
-            f"tcp://{host}:{port}",
+            self.link.endpoint,
             CLIENT,
             TOPIC,
             str(self.state_dir),
@@ -208,7 +185,7 @@ class ConformanceStage:
         command = given.command(self._command)
         began_ns = time.monotonic_ns()
         try:
-            self._child = self._begin(
+            self._child = ChildProcess(
                 command,
                 self.directory / "command.log",
                 environment=given.variables(),
@@ -354,8 +331,6 @@ class ConformanceStage:
         if self._feeder is not None:
             with suppress(PubSubError):
                 self._feeder.close()
-        if self._proxy is not None:
-            self._proxy.kill()
-        self._ports.close()
-        self.links.close()
+        self.service.close()
+        self.link.close()
         self.recorder.end()

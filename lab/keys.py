@@ -27,11 +27,10 @@ from reliable_pubsub.common.core.step_keys import (
     UnsubscribeKeys,
 )
 
+from .core.scenario import Expectation, ScenarioRelay
 from .core.scenario_keys import (
     EventKeys,
-    ExpectKeys,
     PublisherKeys,
-    RelayKeys,
     ScenarioKeys,
     SubscriberKeys,
     TriggerKeys,
@@ -55,10 +54,10 @@ _TABLES: Final[Mapping[str, tuple[tuple[str, type[Struct]], ...]]] = {
         ("the file", ScenarioKeys),
         ("each of `publishers`", PublisherKeys),
         ("each of `subscribers`", SubscriberKeys),
-        ("each of `relays`", RelayKeys),
+        ("each of `relays`", ScenarioRelay),
         ("each of `events`", EventKeys),
         ("`after`, and `start` of a client", TriggerKeys),
-        ("`expect`", ExpectKeys),
+        ("`expect`", Expectation),
     ),
 }
 _HEAD: Final = """\

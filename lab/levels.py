@@ -18,18 +18,15 @@ from reliable_pubsub.common.core.client_state import ClientState, Marks, MemoryS
 from reliable_pubsub.common.core.errors import TimedOutError
 from reliable_pubsub.common.core.message_base import QoS
 from reliable_pubsub.common.core.retry import RetryPolicy
-from reliable_pubsub.common.core.status import StatusReport
 from reliable_pubsub.common.state_file import open_state
-from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.transport import ReqTransport
 from reliable_pubsub.common.world import World
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.publisher.offer_link import ZmqOfferLink
 from reliable_pubsub.subscriber.client import Subscriber
 
-from .child_process import ChildProcess, proxy_command
-from .link import LinkTo, Passed
-from .own_ports import OwnPorts
+from .rig.link import LinkTo, Passed
+from .rig.service import Service
 
 LEVELS: Final[tuple[QoS, ...]] = (0, 1, 2)
 PAYLOAD: Final = b"x" * 100
@@ -76,39 +73,6 @@ class Measured(Struct, frozen=True, kw_only=True):
     payload_bytes: int
     durability: str
     levels: Sequence[Level]
-
-
-class PrivateProxy:
-    """A proxy process of its own, on loopback, in the given directory."""
-
-    def __init__(self, directory: Path, endpoints: Mapping[str, str]) -> None:
-        self._directory = directory
-        self.endpoints = endpoints
-        self.start()
-
-    def start(self) -> None:
-        """Start it where it was."""
-        data, log = self._directory / "data", self._directory / "proxy.log"
-        command = proxy_command(data, "--durability", "sync", endpoints=self.endpoints)
-        self._process = ChildProcess(command, log)
-        self._process.endpoints()
-
-    def kill(self) -> None:
-        self._process.kill()
-
-    def status(self) -> StatusReport:
-        """What it says of itself."""
-        client = StatusClient(self.endpoints["subscribers"], RETRY)
-        try:
-            return client.ask()
-        finally:
-            client.close()
-
-    def commits(self) -> int:
-        """Of its committer."""
-        committer = self.status().committer
-        assert committer is not UNSET
-        return committer.commits
 
 
 class CountingTransport(ReqTransport):
@@ -159,13 +123,10 @@ def measure(directory: Path, messages: int, report: Callable[[str], None]) -> Me
         messages: of each cost.
         report: called with what is being done.
     """
-    with OwnPorts() as ports:
-        proxy = PrivateProxy(directory, ports.of_proxy())
-        try:
-            levels = [_Trial(proxy, directory, qos, report).level(messages) for qos in LEVELS]
-            durability = proxy.status().durability
-        finally:
-            proxy.kill()
+    with Service(directory) as service:
+        service.start_proxy("--durability", "sync")
+        levels = [_Trial(service, qos, report).level(messages) for qos in LEVELS]
+        durability = service.status().durability
     return Measured(
         messages=messages,
         tried=TRIED,
@@ -178,11 +139,8 @@ def measure(directory: Path, messages: int, report: Callable[[str], None]) -> Me
 class _Trial:
     """One level with the clients that it is tried by."""
 
-    def __init__(
-        self, proxy: PrivateProxy, directory: Path, qos: QoS, report: Callable[[str], None]
-    ) -> None:
-        self._proxy = proxy
-        self._directory = directory / "state"
+    def __init__(self, service: Service, qos: QoS, report: Callable[[str], None]) -> None:
+        self._service = service
         self._qos = qos
         self._report = report
         self._clients = 0
@@ -209,9 +167,9 @@ class _Trial:
         topic = f"cost-{self._qos}"
         self._report(f"QoS {self._qos}: {messages} messages, put and got one by one")
         links = [
-            LinkTo(self._proxy.endpoints["publishers"]),
-            LinkTo(self._proxy.endpoints["ingress"]),
-            LinkTo(self._proxy.endpoints["subscribers"]),
+            LinkTo(self._service.publisher_endpoint),
+            LinkTo(self._service.ingress_endpoint),
+            LinkTo(self._service.subscriber_endpoint),
         ]
         put_link, offer_link, get_link = links
         puts, gets = CountingTransport(put_link.endpoint), CountingTransport(get_link.endpoint)
@@ -255,7 +213,7 @@ class _Trial:
         """Begin to count; the function gives what has been counted since."""
         passed = [link.passed for link in links]
         trips, durable = transport.round_trips, state.durable_count
-        commits = self._proxy.commits()
+        commits = self._commits()
 
         def cost() -> Cost:
             since = [link.passed.since(one) for link, one in zip(links, passed, strict=True)]
@@ -264,7 +222,7 @@ class _Trial:
                 frames=both.frames,
                 bytes=both.bytes,
                 round_trips=transport.round_trips - trips,
-                proxy_fsyncs=self._proxy.commits() - commits,
+                proxy_fsyncs=self._commits() - commits,
                 client_fsyncs=state.durable_count - durable,
             )
 
@@ -274,12 +232,18 @@ class _Trial:
         """Wait until the proxy has a number of messages of a topic, stored or in its ring."""
         deadline_s = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline_s:
-            (status,) = [one for one in self._proxy.status().topics if one.topic == topic]
+            (status,) = [one for one in self._service.status().topics if one.topic == topic]
             in_ring = 0 if status.ring is UNSET else status.ring.end
             if status.end + in_ring >= count:
                 return
             time.sleep(0.01)
         raise TimedOutError(f"{count} messages of {topic!r} did not arrive in {PATIENCE_S:g} s")
+
+    def _commits(self) -> int:
+        """Of the proxy's committer."""
+        committer = self._service.status().committer
+        assert committer is not UNSET
+        return committer.commits
 
     # What is kept.
 
@@ -289,8 +253,7 @@ class _Trial:
             subscriber.subscribe("kill", qos=self._qos)
             for _ in range(TRIED):
                 publisher.put("kill", PAYLOAD, qos=self._qos)
-            self._proxy.kill()
-            self._proxy.start()
+            self._service.restart_proxy()
             count = self._rest(subscriber, "kill")
             subscriber.unsubscribe("kill")
         return count
@@ -311,7 +274,7 @@ class _Trial:
 
     def _after_lost_answer(self) -> int:
         self._report(f"QoS {self._qos}: an answer that is lost")
-        transport = CountingTransport(self._proxy.endpoints["publishers"])
+        transport = CountingTransport(self._service.publisher_endpoint)
         with (
             self._subscriber() as subscriber,
             Publisher(
@@ -350,31 +313,22 @@ class _Trial:
         return f"qos-{self._qos}-{self._clients}"
 
     def _state(self, role: Any) -> CountingState:
-        return CountingState(open_state(self._directory, role, f"qos-{self._qos}-cost"))
+        return CountingState(open_state(self._service.state_dir, role, f"qos-{self._qos}-cost"))
 
     def _publisher(self) -> Publisher:
-        return Publisher(
-            self._client(),
-            endpoint=self._proxy.endpoints["publishers"],
-            retry=RETRY,
-            _world=World(state=MemoryState()),
+        return self._service.open_publisher(
+            self._client(), retry=RETRY, _world=World(state=MemoryState())
         )
 
     def _subscriber(self) -> Subscriber:
-        return Subscriber(
-            self._client(),
-            endpoint=self._proxy.endpoints["subscribers"],
-            retry=RETRY,
-            on_lower_qos=_unheard,
-            _world=World(state=MemoryState()),
+        world = World(state=MemoryState())
+        return self._service.open_subscriber(
+            self._client(), retry=RETRY, on_lower_qos=_unheard, _world=world
         )
 
     def _subscriber_on_disk(self, client: str) -> Subscriber:
-        return Subscriber(
-            client,
-            endpoint=self._proxy.endpoints["subscribers"],
-            state_dir=self._directory,
-            on_lower_qos=_unheard,
+        return self._service.open_subscriber(
+            client, retry=RETRY, state_dir=self._service.state_dir, on_lower_qos=_unheard
         )
 
     def _got(self, subscriber: Subscriber, topic: str, count: int) -> None:

@@ -13,8 +13,8 @@ from rich.text import Text
 from reliable_pubsub.common.terminal import cell
 
 from .core.scenario import Scenario
-from .member import ScenarioMember
-from .processes import Processes
+from .rig.member import ScenarioMember
+from .rig.processes import Processes
 from .text_table import text_table
 
 EVENTS_SHOWN: Final = 8

@@ -26,11 +26,11 @@ from .catalogue import about, complete, load_scenario, scenario_path
 from .core.checker import check
 from .core.scenario import Scenario
 from .core.story import first_story
-from .director import Director
 from .live import LiveStory, live, picture
-from .processes import BACKUPS, FOLDERS, Processes
 from .reading import read_run
 from .report import report_option, write_report
+from .rig.director import Director
+from .rig.processes import BACKUPS, FOLDERS, Processes
 from .text_table import wide_console
 from .verdict_text import show_verdict
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from reliable_pubsub.common.core.limits import GIB, MIB
-from reliable_pubsub.lab.child_process import ChildProcess
+from reliable_pubsub.lab.rig.child_process import ChildProcess
 from reliable_pubsub.pipeline.archive import archived_files
 from reliable_pubsub.pipeline.data_source import FORMAT
 from reliable_pubsub.pipeline.sessions import open_session, start_java

@@ -17,8 +17,8 @@ from reliable_pubsub.common.core.batch import Batch, crc32
 from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.patterns.matching import Pattern, Strategy
 from reliable_pubsub.common.core.wire import encode_batch
-from reliable_pubsub.lab.child_process import ANY_PORT, ChildProcess
-from reliable_pubsub.lab.link import LinkTo
+from reliable_pubsub.lab.rig.child_process import ANY_PORT, ChildProcess
+from reliable_pubsub.lab.rig.link import LinkTo
 from reliable_pubsub.relay.above import NodeAbove
 from reliable_pubsub.relay.core.push import Pushed, encode_push
 from reliable_pubsub.relay.topology import ask_node

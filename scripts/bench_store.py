@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.core.batch import Batch, crc32
 from reliable_pubsub.common.core.wire import encode_batch
-from reliable_pubsub.lab.child_process import ChildProcess, proxy_command
-from reliable_pubsub.lab.postgres_server import PostgresServer
+from reliable_pubsub.lab.rig.child_process import ChildProcess, proxy_command
+from reliable_pubsub.lab.rig.postgres_server import PostgresServer
 from reliable_pubsub.proxy.core.records import Appended, Granted, TopicCreated
 from reliable_pubsub.proxy.postgres_store import PostgresStore
 from reliable_pubsub.proxy.store import Store

@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from reliable_pubsub import Publisher, Subscriber
-from reliable_pubsub.lab.child_process import ChildProcess
+from reliable_pubsub.lab.rig.child_process import ChildProcess
 
 from .measuring import PAYLOAD, Proxy, Worker, folder, proxy
 from .watched_proxy import COUNTS
@@ -178,7 +178,7 @@ class Here:
             self._subscriber.result()
 
     def _waiting(self, costs: Costs) -> None:
-        from reliable_pubsub.lab.link import LinkTo  # an older version beside this one has none
+        from reliable_pubsub.lab.rig.link import LinkTo  # an older version beside this one has none
 
         seconds = max(IDLE_S * self._scale, 0.1)
         with (

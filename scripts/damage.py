@@ -24,7 +24,7 @@ from rich.table import Table
 
 from reliable_pubsub.common.core.errors import DamagedError
 from reliable_pubsub.common.progress import progress_bar
-from reliable_pubsub.lab.child_process import ChildProcess, NotReadyError, proxy_command
+from reliable_pubsub.lab.rig.child_process import ChildProcess, NotReadyError, proxy_command
 from reliable_pubsub.lab.text_table import text_table, wide_console
 from reliable_pubsub.proxy import store as store_module
 from reliable_pubsub.proxy.store import MARK_NAME

@@ -11,12 +11,10 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -29,17 +27,16 @@ from rich.table import Table
 from reliable_pubsub.common.core.errors import InDoubtError, PubSubError
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.progress import progress_bar
-from reliable_pubsub.common.status_client import StatusClient
-from reliable_pubsub.lab.child_process import PROXY_ENDPOINTS, ChildProcess, proxy_command
+from reliable_pubsub.lab.rig.service import Process, Service
+from reliable_pubsub.lab.rig.waiting import eventually
 from reliable_pubsub.lab.text_table import text_table, wide_console
 from reliable_pubsub.proxy.check import check_store
 from reliable_pubsub.proxy.store import Store
 from scripts.delivery import compare
 
-ROOT = Path(__file__).resolve().parent.parent
 MESSAGES = 6
 DEADLINE_S = 120.0
-LOOK_AGAIN_S = 0.02
+ONCE = RetryPolicy(timeout_s=0.2, retries_max=0)
 RETRY = ("--ack-timeout", "0.5", "--send-retries", "100", "--quiet")
 READABLE = (2, 3, 4, 5)  # exit codes of PubSubError
 
@@ -96,46 +93,28 @@ class Run:
         Args:
             strace: what precedes the first command line of the victim.
         """
-        self.directory = directory
+        self._service = service = Service(directory)
+        # Sockets in the directory: no other run can take them, and no network is asked about.
+        for name in ("publisher", "subscriber", "push", "ingress"):
+            setattr(service, f"{name}_endpoint", f"ipc://{directory}/{name}.socket")
         self._strace = {process_of(victim): strace}
         if victim == AGAIN:
-            Store(directory / "data", "sync").close()
-        self.processes: dict[str, ChildProcess] = {}
+            Store(service.data_dir, "sync").close()
+        self.processes: dict[str, Process] = {}
         self.first_codes: dict[str, int] = {}  # exit codes of the runs under strace
         self.violations: list[str] = []
         self._again: Counter[str] = Counter()
-        (directory / "publisher.yaml").write_text(PUBLISHER_PLAN)
-        (directory / "subscriber.yaml").write_text(SUBSCRIBER_PLAN)
-
-    def endpoint(self, name: str) -> str:
-        """A socket in the directory: no other run can take it, and no network is asked about."""
-        return f"ipc://{self.directory}/{name}.socket"
-
-    def command(self, name: str) -> list[str]:
-        """The command line of a process."""
-        if name == "proxy":
-            endpoints = {one: self.endpoint(one) for one in PROXY_ENDPOINTS}
-            return proxy_command(self.directory / "data", endpoints=endpoints)
-        line = [sys.executable, "-m", "reliable_pubsub", name]
-        line += ["-f", str(self.directory / f"{name}.yaml"), "-i", name[0], *RETRY]
-        line += [
-            "--endpoint",
-            self.endpoint(f"{name}s"),
-            "--state-dir",
-            str(self.directory / "state"),
-        ]
-        output = ["--output", str(self.directory / "output.jsonl")]
-        return line + output if name == "subscriber" else line
 
     def start(self, name: str) -> None:
         """Start it; under strace only the first time."""
-        prefix = self._strace.pop(name, ())
-        self.processes[name] = ChildProcess(
-            [*prefix, *self.command(name)],
-            self.directory / f"{name}.log",
-            cwd=ROOT,
-            environment={"PYTHONDONTWRITEBYTECODE": "1"},
-        )
+        service, prefix = self._service, self._strace.pop(name, ())
+        if name == "proxy":
+            process = service.launch_proxy(prefix=prefix)
+        elif name == "publisher":
+            process = service.publisher("p", PUBLISHER_PLAN, options=RETRY, prefix=prefix)
+        else:
+            process = service.subscriber("s", SUBSCRIBER_PLAN, options=RETRY, prefix=prefix)
+        self.processes[name] = process
         if not prefix:
             self._again[name] += 1
 
@@ -148,8 +127,7 @@ class Run:
             if name not in self.first_codes and not self._again[name]:
                 self.first_codes[name] = code
             elif code not in (0, 3):  # unreachable: the proxy was the victim
-                self.violations.append(f"{name}, without a fault, ended with exit code {code}")
-                raise TimeoutError
+                raise TimeoutError(f"{name}, without a fault, ended with exit code {code}")
             self.start(name)
 
     def done(self, name: str) -> bool:
@@ -157,31 +135,25 @@ class Run:
         process = self.processes.get(name)
         return process is not None and process.exit_code == 0
 
-    def until(self, name: str, seen: object) -> None:
+    def until(self, name: str, seen: Callable[[], bool]) -> None:
         """Take turns until something is seen.
 
         Raises:
             TimeoutError: it was not, in DEADLINE_S.
         """
-        deadline_s = time.monotonic() + DEADLINE_S
-        while not seen():  # type: ignore[operator]
+
+        def look() -> bool:
             self.turn()
-            if time.monotonic() > deadline_s:
-                self.violations.append(f"after {DEADLINE_S:g} s still no {name}")
-                raise TimeoutError
-            time.sleep(LOOK_AGAIN_S)
+            return seen()
+
+        eventually(look, name, timeout_s=DEADLINE_S)
 
     def subscribed(self) -> bool:
         """Whether the proxy answers, and has the subscription."""
-        client = StatusClient(
-            self.endpoint("subscribers"), RetryPolicy(timeout_s=0.2, retries_max=0)
-        )
         try:
-            return any(topic.subscriptions for topic in client.ask().topics)
+            return any(topic.subscriptions for topic in self._service.status(ONCE).topics)
         except InDoubtError:
             return False
-        finally:
-            client.close()
 
     def play(self) -> None:
         """The whole run; what is wrong comes into `violations`."""
@@ -193,11 +165,11 @@ class Run:
             self.until("end of the publisher", partial(self.done, "publisher"))
             self.until("end of the subscriber", partial(self.done, "subscriber"))
             self._stop_proxy()
-        except TimeoutError:
+        except TimeoutError as error:
+            self.violations.append(str(error))
             return
         finally:
-            for process in self.processes.values():
-                process.kill()
+            self._service.close()
             self._read_logs()
         self._judge()
 
@@ -210,32 +182,27 @@ class Run:
         self.until("answer of the proxy", self.subscribed)
         proxy = self.processes["proxy"]
         proxy.signal(signal.SIGTERM)
-        try:
-            code = proxy.wait(DEADLINE_S)
-        except subprocess.TimeoutExpired:
-            self.violations.append("the proxy did not stop")
-            raise TimeoutError from None
+        code = proxy.wait(DEADLINE_S)
         if not self._again["proxy"]:
             self.first_codes["proxy"] = code
         elif code != 0:
             self.violations.append(f"the proxy stopped with exit code {code}")
 
     def _read_logs(self) -> None:
-        for name in PROCESSES:
-            log = self.directory / f"{name}.log"
-            text = log.read_text(errors="replace") if log.exists() else ""
+        for process in self._service.processes:
+            text = process.stdout + process.stderr
             if "Traceback" in text or "Assertion" in text:
-                self.violations.append(f"{name}: {text[-600:]}")
+                self.violations.append(f"{process}: {text[-600:]}")
 
     def _judge(self) -> None:
         """Exactly once, from the output file alone; and a sound store."""
         payloads = [b"m_%d" % number for number in range(1, MESSAGES + 1)]
-        output = self.directory / "output.jsonl"
+        output = self._service.output("s")
         (verdict,) = compare({"s": output}, {"s": ["t"]}, {"t": {"p": payloads}})
         if not verdict.perfect:
             self.violations.append(f"not once each: {verdict}")
         try:
-            store = Store(self.directory / "data", "sync")
+            store = Store(self._service.data_dir, "sync")
             try:
                 messages = check_store(store.connection).messages
             finally:
@@ -252,7 +219,7 @@ def watched(directory: Path, call: str) -> list[str]:
         return []
     stores = ["data/proxy.sqlite3", "state/publisher-p.sqlite3", "state/subscriber-s.sqlite3"]
     names = [f"{store}{ending}" for store in stores for ending in ("", "-wal", "-shm", "-journal")]
-    names += ["data/lock", "data/initialised", "data", "state", "output.jsonl"]
+    names += ["data/lock", "data/initialised", "data", "state", "s.jsonl"]
     names += ["state/publisher-p.lock", "state/subscriber-s.lock"]
     return [word for name in names for word in ("-P", str(directory / name))]
 

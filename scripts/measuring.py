@@ -21,7 +21,7 @@ from msgspec import Struct
 from rich.console import Console
 
 from reliable_pubsub import Publisher
-from reliable_pubsub.lab.child_process import ChildProcess, proxy_command
+from reliable_pubsub.lab.rig.child_process import ChildProcess, proxy_command
 from reliable_pubsub.lab.text_table import text_table
 
 from .watched_proxy import ANSWERS, COUNTS, count_calls
@@ -30,8 +30,8 @@ ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "run"
 # Of the lab: by which the scripts count and start. They come with the scripts to another version.
 BROUGHT = (
-    *("lab/link.py", "lab/child_process.py", "lab/reaper.py", "lab/text_table.py"),
-    *("common/terminal.py", "common/core/visible.py"),
+    *(f"lab/rig/{name}.py" for name in ("__init__", "child_process", "link", "reaper")),
+    *("lab/text_table.py", "common/terminal.py", "common/core/visible.py"),
 )
 PAYLOAD = b"x" * 100
 ANSWER_S = 120.0  # longer than any single piece of work takes on a busy machine
@@ -274,6 +274,7 @@ def checkout(commit: str) -> Iterator[Path]:
             shutil.rmtree(tree / "scripts")
             shutil.copytree(ROOT / "scripts", tree / "scripts")
             for name in BROUGHT:
+                (tree / name).parent.mkdir(exist_ok=True)
                 shutil.copy(ROOT / name, tree / name)
             yield tree
         finally:

@@ -25,7 +25,7 @@ import click
 import zmq
 from msgspec import Struct
 
-from reliable_pubsub.lab.child_process import ChildProcess
+from reliable_pubsub.lab.rig.child_process import ChildProcess
 
 from .measuring import child, folder, proxy, version
 

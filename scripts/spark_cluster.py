@@ -14,7 +14,7 @@ from typing import Final
 
 import pyspark
 
-from reliable_pubsub.lab.child_process import READY_S_MAX, ChildProcess
+from reliable_pubsub.lab.rig.child_process import READY_S_MAX, ChildProcess
 from reliable_pubsub.pipeline.java import java_home
 
 SPARK: Final = Path(pyspark.__file__).parent

@@ -15,8 +15,13 @@ import pytest
 from hypothesis import settings
 
 from reliable_pubsub.common.core.settings import ENVIRONMENT_PREFIX
+from reliable_pubsub.lab.rig.child_process import ChildProcess
 
 from .costs import Costs
+from .integration.fork_server import forking, helper
+
+if sys.platform == "linux":
+    ChildProcess.execute = forking(helper)
 
 for name in [name for name in os.environ if name.startswith(ENVIRONMENT_PREFIX)]:
     del os.environ[name]

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from reliable_pubsub.lab.postgres_server import PROGRAMS, PostgresServer
+from reliable_pubsub.lab.rig.postgres_server import PROGRAMS, PostgresServer
 
 needs_postgresql = pytest.mark.skipif(
     not PROGRAMS, reason="PostgreSQL is not installed (apt-get install postgresql)"

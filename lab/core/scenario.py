@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal, get_args
+from typing import Annotated, Final, Literal, get_args
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from reliable_pubsub.common.core.patterns.matching import Strategy
 from reliable_pubsub.common.core.steps import PublisherStep, SubscriberStep
@@ -20,6 +20,7 @@ EVERYTHING: Final = "everything"
 FaultyVariant = Literal["cursor_on_send", "dedup_last_id"]  # `variants.py` has them
 FAULTS: Final[tuple[FaultyVariant, ...]] = get_args(FaultyVariant)
 
+Rule = Annotated[str, Meta(pattern=r"^V([1-9]|1[0-3])$", extra={"expected": "a rule, V1 to V13"})]
 Role = Literal["proxy", "relay", "publisher", "subscriber", "database"]
 What = Literal[
     "kill",
@@ -130,18 +131,22 @@ class RandomEvents(Struct, frozen=True, kw_only=True):
     targets: tuple[str, ...]
 
 
-class ScenarioDatabase(Struct, frozen=True, kw_only=True):
+class ScenarioDatabase(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A PostgreSQL server that two proxies share."""
 
-    copy: bool = False  # a synchronous standby server, which is promoted when the first one dies
+    copy: Annotated[
+        bool,
+        Meta(description="a synchronous standby server, promoted when the first one is killed"),
+    ] = False
 
 
-class ScenarioRelay(Struct, frozen=True, kw_only=True):
-    """A relay that takes part."""
+class ScenarioRelay(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A relay."""
 
-    name: str
-    through: str = PROXY  # the node above
-    strategy: Strategy = "subsume"
+    through: Annotated[str, Meta(description="the relay above, earlier in the file")] = PROXY
+    strategy: Annotated[
+        Strategy, Meta(description="how interest is joined on its way up (relay.md)")
+    ] = "subsume"
 
 
 class ScenarioClient(Struct, frozen=True, kw_only=True):
@@ -166,11 +171,16 @@ class ScenarioClient(Struct, frozen=True, kw_only=True):
         )
 
 
-class Expectation(Struct, frozen=True, kw_only=True):
-    """How it ends."""
+class Expectation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the run ends."""
 
-    exit_codes: Mapping[str, int] = {}  # of clients; 0 where none is named
-    violated: tuple[str, ...] = ()  # an exercise that must fail: the rules that break, "V1"
+    exit_codes: Annotated[
+        dict[str, Annotated[int, Meta(ge=0, le=5)]],
+        Meta(description="of clients, where it is not 0: {publisher-1: 4}"),
+    ] = {}
+    violated: Annotated[
+        list[Rule], Meta(description="the rules that must break, and no others: [V1, V3]")
+    ] = []
 
 
 class Scenario(Struct, frozen=True, kw_only=True):

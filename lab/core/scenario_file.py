@@ -33,14 +33,12 @@ from .scenario import (
     Role,
     Scenario,
     ScenarioClient,
-    ScenarioDatabase,
     ScenarioRelay,
     When,
 )
 from .scenario_events import EventReader
 from .scenario_keys import (
     Count,
-    ExpectKeys,
     GetAllFile,
     GetAllKeys,
     PublisherKeys,
@@ -120,7 +118,7 @@ class _Reader:
             fault=or_else(keys.fault, ""),
             patience_s=self._events.seconds(("patience",), keys.patience),
             proxy=keys.proxy,
-            database=None if keys.database is UNSET else ScenarioDatabase(copy=keys.database.copy),
+            database=or_else(keys.database, None),
             relays=self._relays(),
             clients=clients,
             events=self._events.fixed(),
@@ -163,12 +161,11 @@ class _Reader:
                 self._roles[name] = role
 
     def _relays(self) -> Mapping[str, ScenarioRelay]:
-        found: dict[str, ScenarioRelay] = {}
+        above = [PROXY]  # those above it in the file: no ring
         for name, one in self._keys.relays.items():
-            above = (PROXY, *found)  # those above it in the file: no ring
-            through = self._through(("relays", name), one.through, above)
-            found[name] = ScenarioRelay(name=name, through=through, strategy=one.strategy)
-        return found
+            self._through(("relays", name), one.through, above)
+            above.append(name)
+        return self._keys.relays
 
     def _through(self, key_path: KeyPath, given: str, nodes: Sequence[str]) -> str:
         """The node above."""
@@ -271,12 +268,12 @@ class _Reader:
     # What is expected.
 
     def _expect(self) -> Expectation:
-        keys = or_else(self._keys.expect, ExpectKeys())
-        for name in keys.exit_codes:
+        expect = or_else(self._keys.expect, Expectation())
+        for name in expect.exit_codes:
             if self._roles.get(name, "proxy") in ("proxy", "relay", "database"):
                 text = f"found no client of this name{did_you_mean(name, self._roles)}"
                 self._problems.add(("expect", "exit_codes", name), text)
-        return Expectation(exit_codes=keys.exit_codes, violated=tuple(keys.violated))
+        return expect
 
 
 def _check_subscribed(problems: Problems, path: KeyPath, steps: Sequence[SubscriberStep]) -> None:

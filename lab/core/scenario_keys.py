@@ -11,7 +11,6 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from reliable_pubsub.common.core.fields import SLEEP_S_MAX
 from reliable_pubsub.common.core.limits import STEP_MESSAGES_MAX
-from reliable_pubsub.common.core.patterns.matching import Strategy
 from reliable_pubsub.common.core.step_keys import (
     STEPS_EXPECTED,
     GetKeys,
@@ -21,7 +20,17 @@ from reliable_pubsub.common.core.step_keys import (
     UnsubscribeKeys,
 )
 
-from .scenario import ACK_TIMEOUT_S, PATIENCE_S, PROXY, SEND_RETRIES, ByChance, FaultyVariant
+from .scenario import (
+    ACK_TIMEOUT_S,
+    PATIENCE_S,
+    PROXY,
+    SEND_RETRIES,
+    ByChance,
+    Expectation,
+    FaultyVariant,
+    ScenarioDatabase,
+    ScenarioRelay,
+)
 
 BYTES_MAX: Final = 2**31
 
@@ -36,7 +45,6 @@ Targets = (
     | Annotated[list[str], Meta(min_length=1, title="list of names")]
 )
 Count = Annotated[int, Meta(ge=1, le=STEP_MESSAGES_MAX)]
-Rule = Annotated[str, Meta(pattern=r"^V([1-9]|1[0-3])$", extra={"expected": "a rule, V1 to V13"})]
 
 
 class TriggerKeys(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -131,15 +139,6 @@ class SubscriberKeys(ScenarioClientKeys, kw_only=True):
         Meta(description="as in a step file, or the name of one"),
     ]
     through: Annotated[str, Meta(description="the relay that it asks, else the proxy")] = PROXY
-
-
-class RelayKeys(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A relay."""
-
-    through: Annotated[str, Meta(description="the relay above, earlier in the file")] = PROXY
-    strategy: Annotated[
-        Strategy, Meta(description="how interest is joined on its way up (relay.md)")
-    ] = "subsume"
 
 
 class EventKeys(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -253,27 +252,6 @@ class EventKeys(Struct, kw_only=True, forbid_unknown_fields=True):
     ] = UNSET
 
 
-class DatabaseKeys(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A PostgreSQL server that two proxies share."""
-
-    copy: Annotated[
-        bool,
-        Meta(description="a synchronous standby server, promoted when the first one is killed"),
-    ] = False
-
-
-class ExpectKeys(Struct, kw_only=True, forbid_unknown_fields=True):
-    """How the run ends."""
-
-    exit_codes: Annotated[
-        dict[str, Annotated[int, Meta(ge=0, le=5)]],
-        Meta(description="of clients, where it is not 0: {publisher-1: 4}"),
-    ] = {}
-    violated: Annotated[
-        list[Rule], Meta(description="the rules that must break, and no others: [V1, V3]")
-    ] = []
-
-
 class ScenarioKeys(Struct, kw_only=True, forbid_unknown_fields=True):
     """A scenario."""
 
@@ -294,7 +272,7 @@ class ScenarioKeys(Struct, kw_only=True, forbid_unknown_fields=True):
         Meta(description="by name", extra={"expected": "subscribers by name, each with its steps"}),
     ] = {}
     relays: Annotated[
-        dict[str, RelayKeys],
+        dict[str, ScenarioRelay],
         Meta(
             description="by name: relay-1: {} for an ordinary one",
             extra={"expected": "relays by name"},
@@ -304,7 +282,7 @@ class ScenarioKeys(Struct, kw_only=True, forbid_unknown_fields=True):
         dict[str, Any], Meta(description="settings of the proxy, such as durability: os")
     ] = {}
     database: Annotated[
-        DatabaseKeys | UnsetType,
+        ScenarioDatabase | UnsetType,
         Meta(
             description="two proxies, proxy and proxy-2, share a PostgreSQL server of this run; "
             "database: {} for one without a copy; needs PostgreSQL, else exit code 2"
@@ -318,7 +296,7 @@ class ScenarioKeys(Struct, kw_only=True, forbid_unknown_fields=True):
         ],
         Meta(description="what happens", extra={"expected": "a list of events"}),
     ] = []
-    expect: Annotated[ExpectKeys | UnsetType, Meta(description="how it ends")] = UNSET
+    expect: Annotated[Expectation | UnsetType, Meta(description="how it ends")] = UNSET
     seed: Annotated[
         int, Meta(ge=0, le=BYTES_MAX, description="for events at random; --seed wins")
     ] = 1

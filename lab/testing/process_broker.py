@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 from unittest.mock import patch
 
-from ..child_process import PROXY_ENDPOINTS, ChildProcess, proxy_command
+from ..rig.child_process import PROXY_ENDPOINTS, ChildProcess, proxy_command
 
 
 class ProcessBroker:

@@ -29,10 +29,10 @@ from reliable_pubsub.common.core.limits import (
     MIB,
     UNHEARD_BYTES_MAX_TOGETHER,
 )
+from reliable_pubsub.lab.rig.keyed_service import KeyedService
+from reliable_pubsub.lab.rig.service import Process, RelayProcess, Service
+from reliable_pubsub.lab.rig.waiting import eventually
 from scripts.delivery import Verdict, compare
-from tests.integration.harness import Process, Service, eventually
-from tests.integration.keyed_service import KeyedService
-from tests.integration.relay_tree import RelayProcess
 
 from . import honest
 from .attacks import Scene

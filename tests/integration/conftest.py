@@ -11,13 +11,14 @@ from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
+import zmq
 
 from reliable_pubsub.proxy.push_sockets import EndpointSettings
 from reliable_pubsub.proxy.server import Server
 from reliable_pubsub.proxy.server_settings import ServerSettings
 
 from .gated_store import GatedStore
-from .harness import ANY_PORT, PATIENCE_S, Service
+from .harness import ANY_PORT, PATIENCE_S, Service, zmq_context
 
 SEED_VARIABLE = "TEST_SEED"
 
@@ -25,12 +26,21 @@ SEED_VARIABLE = "TEST_SEED"
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
     """A service in an empty directory; nothing runs yet, and nothing will be left."""
-    service = Service(tmp_path)
-    try:
+    with Service(tmp_path) as service:
         yield service
-    finally:
-        service.close()
-    service.check_no_traceback()
+
+
+@pytest.fixture
+def running(service: Service) -> Service:
+    """A service whose proxy runs."""
+    service.start_proxy()
+    return service
+
+
+@pytest.fixture
+def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
+    with zmq_context() as context:
+        yield context
 
 
 @pytest.fixture

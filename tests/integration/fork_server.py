@@ -24,7 +24,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -32,12 +33,16 @@ from typing import Any, Final, NoReturn
 
 from reliable_pubsub.common.core.journal import line_decoder
 from reliable_pubsub.common.core.wire import reply_decoder, request_decoder
+from reliable_pubsub.lab.rig.child_process import Executed, RunningProcess
 
+REPOSITORY: Final = Path(__file__).resolve().parents[2]
 _FRAME_BYTES_MAX: Final = 1 << 18
 
 
 class ForkedProcess:
     """The part of `subprocess.Popen` that the tests use, for a child of the helper."""
+
+    stdin = None  # nothing is written to it
 
     def __init__(self, helper: Helper, pid: int) -> None:
         self.pid = pid
@@ -106,14 +111,19 @@ class Helper:
         return json.loads(answer)
 
     def start(self, command: Sequence[str], **options: Any) -> ForkedProcess | None:
-        """Run `python -m module ...` or `python -c program ...`, in a process of its own; None for
-        any other command.
+        """Run `python -m module ...` or `python -c program ...`, in a process group of its own;
+        None for any other command, and for one whose standard input is a pipe.
 
         Args:
-            options: of `subprocess.Popen`: `cwd`, `env`, `stdout` and `stderr` as files, and
-                `process_group=0` for a group of its own.
+            options: of `subprocess.Popen`: `cwd` and `env`; `stdout` and `stderr`, and perhaps
+                `stdin`, as files.
         """
-        if command[0] != sys.executable or command[1] not in ("-m", "-c"):
+        standard_input = options.get("stdin", subprocess.DEVNULL)
+        if (
+            command[0] != sys.executable
+            or command[1] not in ("-m", "-c")
+            or standard_input == subprocess.PIPE
+        ):
             return None
         request = {
             "is_module": command[1] == "-m",
@@ -121,10 +131,10 @@ class Helper:
             "arguments": list(command[3:]),
             "directory": str(options["cwd"] or Path.cwd()),
             "environment": dict(options["env"]),
-            "process_group": options.get("process_group"),
         }
-        files = [options[name].fileno() for name in ("stdout", "stderr")]
-        return ForkedProcess(self, self.ask(request, files))
+        files = [options["stdout"], options["stderr"]]
+        files += [standard_input] if standard_input != subprocess.DEVNULL else []
+        return ForkedProcess(self, self.ask(request, [file.fileno() for file in files]))
 
     def close(self) -> None:
         """End it."""
@@ -132,12 +142,12 @@ class Helper:
 
 
 @cache
-def helper(repository: Path) -> Helper:
-    """The one of this process, which has imported everything from a repository."""
+def helper() -> Helper:
+    """The one of this process, which has imported everything."""
     rooms = ("common", "proxy", "publisher", "subscriber", "relay", "lab")
-    paths = (path for room in rooms for path in sorted((repository / room).rglob("*.py")))
+    paths = (path for room in rooms for path in sorted((REPOSITORY / room).rglob("*.py")))
     names = [
-        ".".join(("reliable_pubsub", *path.relative_to(repository).with_suffix("").parts))
+        ".".join(("reliable_pubsub", *path.relative_to(REPOSITORY).with_suffix("").parts))
         for path in paths
     ]
     imports = ["reliable_pubsub.public", *(name for name in names if not name.endswith("__"))]
@@ -149,7 +159,7 @@ def helper(repository: Path) -> Helper:
             pass_fds=[number],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,  # no terminal: what a child writes is buffered
-            cwd=repository,
+            cwd=REPOSITORY,
             env={k: v for k, v in os.environ.items() if not k.startswith("RELIABLE_PUBSUB_")},
         )
     return Helper(ours, process)
@@ -175,6 +185,16 @@ def fork_from_here() -> Helper:
     return helper
 
 
+def forking(helper: Callable[[], Helper]) -> Callable[..., RunningProcess]:
+    """Return a `ChildProcess.execute` that forks what it can, and executes the rest."""
+
+    def execute(command: Sequence[str], **options: Any) -> RunningProcess:
+        options["env"] = {"PYTHONPATH": str(REPOSITORY), **options["env"]}
+        return helper().start(command, **options) or Executed(command, **options)
+
+    return execute
+
+
 # The helper's side.
 
 
@@ -185,7 +205,7 @@ def _serve(channel: socket.socket) -> dict[str, Any]:
     """
     running: set[int] = set()
     while True:
-        message, descriptors, _, _ = socket.recv_fds(channel, _FRAME_BYTES_MAX, 2)
+        message, descriptors, _, _ = socket.recv_fds(channel, _FRAME_BYTES_MAX, 3)
         if not message:
             for child in running:
                 os.kill(child, signal.SIGKILL)
@@ -200,12 +220,15 @@ def _serve(channel: socket.socket) -> dict[str, Any]:
             os.waitid(os.P_PID, request["pause"], os.WSTOPPED | os.WEXITED | os.WNOWAIT)
             answer = None
         elif (answer := os.fork()) == 0:
+            os.setpgid(0, 0)
             channel.close()
-            for descriptor, number in zip(descriptors, (1, 2), strict=True):
+            for descriptor, number in zip(descriptors, (1, 2, 0), strict=False):
                 os.dup2(descriptor, number)
                 os.close(descriptor)
             return dict(request)
         else:
+            with suppress(PermissionError, ProcessLookupError):  # the child did it, and more
+                os.setpgid(answer, answer)
             running.add(answer)
         for descriptor in descriptors:
             os.close(descriptor)
@@ -226,8 +249,6 @@ def main() -> None:
 
 def _run(request: Mapping[str, Any]) -> NoReturn:
     """In the child: run the request for which it was forked."""
-    if request["process_group"] is not None:
-        os.setpgid(0, request["process_group"])
     os.environ.clear()
     os.environ.update(request["environment"])
     if "PYTHONUNBUFFERED" in request["environment"]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 
 import zmq
 
@@ -11,12 +10,10 @@ from reliable_pubsub.common.core.batch import Batch, crc32
 from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.patterns.matching import Pattern
 from reliable_pubsub.common.core.wire import encode, encode_batch
-from reliable_pubsub.lab.link import LinkTo as LinkTo
 from reliable_pubsub.relay.above import NodeAbove
 from reliable_pubsub.relay.core.push import Pushed, PushFrames, decode_push, encode_push
 from reliable_pubsub.relay.core.wire import decode_node_reply
-from reliable_pubsub.relay.topology import ask_node
-from tests.integration.harness import PATIENCE_S, Process, Service, eventually
+from tests.integration.harness import PATIENCE_S, eventually
 
 SILENCE_MS = 150  # what was sent before something that has arrived, would have arrived too
 
@@ -27,31 +24,6 @@ def exact(*topics: str) -> frozenset[Pattern]:
 
 def prefix(*texts: str) -> frozenset[Pattern]:
     return frozenset(Pattern("prefix", text) for text in texts)
-
-
-class RelayProcess:
-    """One relay; restarted, it has the same ports."""
-
-    def __init__(
-        self, service: Service, name: str, *options: str, prefix: Sequence[str] = ()
-    ) -> None:
-        self.service = service
-        self.prefix = prefix
-        self.name = name
-        self.options = options
-        self.endpoint, self.push_endpoint = service.own_endpoint(), service.own_endpoint()
-        self.start()
-
-    def start(self) -> None:
-        self.process: Process = self.service.run(
-            "relay", "-i", self.name, "--endpoint", self.endpoint,
-            "--push-endpoint", self.push_endpoint, *self.options, prefix=self.prefix,
-        )  # fmt: skip
-        found = self.process.endpoints()
-        self.endpoint, self.push_endpoint = found["requests"], found["push"]
-
-    def is_settled(self) -> bool:
-        return all(above.settled for above in ask_node(self.endpoint).above)
 
 
 class Source:

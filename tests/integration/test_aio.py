@@ -30,13 +30,6 @@ from tests.cancelling import cancelled_at
 from .harness import BELIEVING, IMPATIENT, NOWHERE, STUBBORN, Service
 
 
-@pytest.fixture
-def running(service: Service) -> Service:
-    """A service whose proxy runs."""
-    service.start_proxy()
-    return service
-
-
 @pytest.fixture(autouse=True)
 def late_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """No answer is there at the first look, so that every request is awaited."""

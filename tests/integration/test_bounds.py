@@ -37,7 +37,7 @@ from reliable_pubsub.common.core.limits import (
 )
 from reliable_pubsub.common.core.patterns.matching import Kinds
 from reliable_pubsub.common.system import IS_LINUX
-from reliable_pubsub.lab.child_process import ChildProcess
+from reliable_pubsub.lab.rig.child_process import ChildProcess
 from reliable_pubsub.proxy.ingress import Ingress
 from reliable_pubsub.proxy.push_sockets import EndpointSettings, Push
 from reliable_pubsub.proxy.qos0.interest import Want
@@ -48,7 +48,7 @@ from scripts.fuzzer import zmtp
 from scripts.fuzzer.crowd import address_of
 from tests.fakes import a_broker
 
-from .harness import PATIENCE_S, REPOSITORY, eventually, zmq_context
+from .harness import PATIENCE_S, REPOSITORY, eventually
 
 JUNK = zmtp.framed(b"j" * 100) * 600
 MORE_THAN_THE_KERNEL_HOLDS = 64 * MIB
@@ -127,12 +127,6 @@ class Below:
             return look()
 
         eventually(turn, what)
-
-
-@pytest.fixture
-def context() -> Iterator[sockets.Context]:
-    with zmq_context() as context:
-        yield context
 
 
 @pytest.fixture
@@ -478,7 +472,7 @@ def test_a_message_of_many_frames_is_taken_in_parts(context: sockets.Context) ->
 CUT_WHILE_STOPPED = """
 import sys, time
 import zmq
-from reliable_pubsub.relay import sockets
+from reliable_pubsub.common.access import sockets
 
 sockets.HEARTBEAT_MS = 50
 context = zmq.Context()

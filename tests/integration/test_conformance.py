@@ -6,22 +6,18 @@ Proxies and clients are real processes; ours are forked, so that a start costs l
 from __future__ import annotations
 
 import json
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
 
 import pytest
 from click.testing import CliRunner
 
-from reliable_pubsub.lab.child_process import ChildProcess, RunningProcess
 from reliable_pubsub.lab.conformance import main as conformance
 from reliable_pubsub.lab.conformance_run import Candidate, run_case
 from reliable_pubsub.lab.core.conformance import CASES, Role, chosen
 from reliable_pubsub.lab.core.conformance_verdict import Result, paragraphs
 
-from .fork_server import helper
 from .harness import REPOSITORY, STUBBORN_OPTIONS
 
 MESSAGES = 15
@@ -30,28 +26,10 @@ PATIENCE_S = 30.0
 GIVEN = ("{endpoint}", "{id}", "{topic}", "{state_dir}", "{output}")
 
 
-class Forked(ChildProcess):
-    """One of our modules is forked from a process that has imported it, on Linux."""
-
-    def _start(
-        self, command: Sequence[str], **options: Any
-    ) -> tuple[RunningProcess, IO[bytes] | None]:
-        options = {**options, "env": {**options["env"], "TIMEOUT_S": "0.3"}}
-        child = None
-        if sys.platform == "linux":
-            child = helper(REPOSITORY).start(command, **options)
-        self.is_forked = child is not None
-        return (child, None) if child is not None else super()._start(command, **options)
-
-    def kill_group(self) -> int:
-        """Kill a forked child alone: it is in its parent's group, and starts no processes."""
-        return self.kill() if self.is_forked else super().kill_group()
-
-    def end(self, within_s: float = PATIENCE_S) -> int:
-        if not self.is_forked:
-            return super().end(within_s)
-        self.signal(signal.SIGTERM)
-        return self.wait(within_s)
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the clients of the protocol page ask again soon."""
+    monkeypatch.setenv("TIMEOUT_S", "0.3")
 
 
 def judged(
@@ -63,9 +41,9 @@ def judged(
     messages: int = MESSAGES,
     patience_s: float = PATIENCE_S,
 ) -> Result:
-    """One case, with forked processes."""
+    """One case."""
     wanted = Candidate(role, tuple(command), messages, 1, patience_s)
-    return run_case(chosen([case])[0], wanted, directory / case, Forked).result
+    return run_case(chosen([case])[0], wanted, directory / case).result
 
 
 def program(name: str) -> list[str]:

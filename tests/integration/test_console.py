@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 from reliable_pubsub import Admin, InDoubtError, NotPossibleError
 from reliable_pubsub.console.access import ConsoleClients
 from reliable_pubsub.console.core.actions import AskedAction
+from reliable_pubsub.lab.rig.keyed_service import KeyedService
 from tests.browser import CHROMIUM, PAGE, QUIET, needs_browser
 
 from .console_page import (
@@ -38,7 +39,6 @@ from .harness import (
     eventually,
     losing_link,
 )
-from .keyed_service import KeyedService
 
 expect.set_options(timeout=PATIENCE_S * 1000)
 
@@ -55,14 +55,10 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    service = Service(tmp_path_factory.mktemp("console"))
-    try:
+    with Service(tmp_path_factory.mktemp("console")) as service:
         service.start_proxy()
         fill(service)
         yield service
-    finally:
-        service.close()
-    service.check_no_traceback()
 
 
 @pytest.fixture(scope="module")
@@ -439,8 +435,7 @@ class TestAnAction:
 
 @needs_browser
 def test_what_each_key_uses_stands_beside_its_bounds(tmp_path: Path, opened: Open) -> None:
-    service = KeyedService(tmp_path)
-    try:
+    with KeyedService(tmp_path) as service:
         service.say_rights(
             sensor_1={"put": ["*"], "topics_max": 1, "stored_bytes_max": 5_000_000},
             operator={"status": ["*"], "admin": ["*"]},
@@ -462,15 +457,11 @@ def test_what_each_key_uses_stands_beside_its_bounds(tmp_path: Path, opened: Ope
         expect(rows.nth(1)).to_contain_text(re.compile(r"sensor-1.*clients.*1"))
         expect(rows.filter(has_text="topics")).to_contain_text(re.compile(r"1.*reached.*1"))
         expect(rows.filter(has_text="stored bytes")).to_contain_text(re.compile(r"100.kB.*5.*MB"))
-    finally:
-        service.close()
-    service.check_no_traceback()
 
 
 @needs_browser
 def test_what_the_key_may_not_do_is_said_in_a_sentence(tmp_path: Path, opened: Open) -> None:
-    service = KeyedService(tmp_path)
-    try:
+    with KeyedService(tmp_path) as service:
         service.say_rights(
             sensor_1={"put": ["*"], "get": ["*"]}, viewer={"status": ["*"], "history": ["open"]}
         )
@@ -497,9 +488,6 @@ def test_what_the_key_may_not_do_is_said_in_a_sentence(tmp_path: Path, opened: O
         page.keyboard.press("Escape")
         seen.go("topic", "closed")
         expect(page.get_by_role("alert")).to_contain_text("history")
-    finally:
-        service.close()
-    service.check_no_traceback()
 
 
 @needs_browser

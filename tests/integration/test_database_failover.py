@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reliable_pubsub.lab.postgres_server import PostgresServer
+from reliable_pubsub.lab.rig.postgres_server import PostgresServer
 from tests.postgres import needs_postgresql
 
 from .harness import LOOK_AGAIN_S, Service, eventually

@@ -11,13 +11,6 @@ from reliable_pubsub import NotDeliveredError, Subscriber
 from .harness import PATIENCE_S, Service, eventually
 
 
-@pytest.fixture
-def running(service: Service) -> Service:
-    """A service whose proxy runs."""
-    service.start_proxy()
-    return service
-
-
 def work(subscriber: Subscriber, count: int) -> None:
     """A program: get a number of messages of topic t, and acknowledge each."""
     for _ in range(count):

@@ -7,17 +7,23 @@ a write that fails for another reason ends the process.
 
 from __future__ import annotations
 
-import subprocess
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 
 import pytest
 from msgspec import UNSET
 
-from reliable_pubsub import ProxyUnreachableError, Publisher, Receipt, TryLaterError
+from reliable_pubsub import (
+    ConfigurationError,
+    ProxyUnreachableError,
+    Publisher,
+    Receipt,
+    TryLaterError,
+)
 from reliable_pubsub.common.core.limits import MIB
-from reliable_pubsub.lab.child_process import NotReadyError
+from reliable_pubsub.lab.rig.disk import SmallDisk
 
 from .harness import (
     BELIEVING,
@@ -34,63 +40,28 @@ BALLAST_MIB = 20  # what is left is about the log of SQLite (8 MiB) and a little
 BODY_BYTES = 100_000
 
 
-class SmallDisk:
-    """A tmpfs that only the processes inside see; the ballast is space that can be freed."""
-
-    def __init__(
-        self, service: Service, *, size_mib: int = SIZE_MIB, ballast_mib: int = BALLAST_MIB
-    ) -> None:
-        """Mount it, and fill most of it.
-
-        Raises:
-            pytest.skip.Exception: this machine does not allow it.
-        """
-        service.data_dir.mkdir()
-        script = (
-            f"mount -t tmpfs -o size={size_mib}m none {service.data_dir} && "
-            f"head -c {ballast_mib}M /dev/zero > {service.data_dir}/ballast && "
-            "echo ready: disk && exec sleep 1000"
-        )
-        try:
-            self._holder = service.run_command(
-                "disk", ["unshare", "--map-root-user", "--mount", "sh", "-c", script]
-            )
-            self._holder.ready()
-        except (NotReadyError, OSError) as error:
-            pytest.skip(f"no mount namespace of our own here: {error}")
-        self.enter = (
-            "nsenter",
-            f"--target={self._holder.pid}",
-            "--user",
-            "--mount",
-            "--preserve-credentials",
-            f"--wd={service.directory}",
-            "--",
-        )
-        self._ballast = service.data_dir / "ballast"
-
-    def give_space(self) -> None:
-        """Remove the ballast."""
-        subprocess.run([*self.enter, "rm", self._ballast], check=True, timeout=20)
-
-    def fill(self) -> None:
-        """Fill what is left; that this fails is the point."""
-        command = f"cat /dev/zero > {self._ballast}.more"
-        subprocess.run(
-            [*self.enter, "sh", "-c", command],
-            check=False,
-            timeout=20,
-            stderr=subprocess.DEVNULL,
-        )
+@contextmanager
+def small_disk(
+    service: Service, *, size_mib: int = SIZE_MIB, ballast_mib: int = BALLAST_MIB
+) -> Iterator[SmallDisk]:
+    """A disk for the proxy, mostly filled; the test is skipped where the system allows none."""
+    service.data_dir.mkdir()
+    log = service.directory / "disk.log"
+    try:
+        disk = SmallDisk(service.data_dir, log, size_mib=size_mib, ballast_mib=ballast_mib)
+    except ConfigurationError as error:
+        pytest.skip(f"no mount namespace of our own here: {error}")
+    with closing(disk):
+        yield disk
 
 
 @pytest.fixture
 def disk(service: Service) -> Iterator[SmallDisk]:
     """A proxy that runs on a small disk."""
-    disk = SmallDisk(service)
-    service.start_proxy(prefix=disk.enter)
-    yield disk
-    assert service.proxy.exit_code is None, service.proxy.stderr
+    with small_disk(service) as disk:
+        service.start_proxy(prefix=disk.enter)
+        yield disk
+        assert service.proxy.exit_code is None, service.proxy.stderr
 
 
 def a_body(number: int) -> bytes:
@@ -141,7 +112,7 @@ def test_a_full_disk_refuses_puts_serves_gets_and_loses_nothing(
         )
         check(service, stored)
 
-        disk.give_space()
+        disk.free()
         receipt = eventually(lambda: resumed(publisher), "space for the message in doubt")
         assert (receipt.offset, receipt.count) == (stored, 1)
         assert publisher.put("t", a_body(stored + 1)).offset == stored + 1
@@ -182,7 +153,7 @@ def test_a_proxy_killed_on_a_full_disk_starts_there_and_has_everything(
         pytest.raises(TryLaterError),
     ):
         publisher.put("t", a_body(stored))
-    disk.give_space()
+    disk.free()
     with service.open_publisher("q") as publisher:
         publisher.put("t", a_body(stored))
     check(service, stored + 1)
@@ -200,7 +171,7 @@ def test_the_publisher_command_ends_with_exit_code_3_and_finishes_later(
     text = " ".join(publisher.stderr.split())
     assert "STORAGE_FULL" in text
     assert "the proxy's disk is full" in text
-    disk.give_space()
+    disk.free()
     service.publisher("p", plan).done()
 
     assert service.payloads("t") == [b"x" * 50_000 + b"_%d" % n for n in range(1, 301)]
@@ -227,7 +198,7 @@ def test_many_publishers_on_a_full_disk_lose_nothing_acknowledged(
 
     with ThreadPoolExecutor(len(clients)) as threads:
         receipts = dict(zip(clients, threads.map(put_until_full, clients), strict=True))
-    disk.give_space()
+    disk.free()
     stored = service.payloads("t")
     for client, mine in receipts.items():
         for number, receipt in enumerate(mine):

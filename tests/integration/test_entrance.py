@@ -24,13 +24,13 @@ from reliable_pubsub.common.core.status import ConnectionsStatus
 from reliable_pubsub.common.core.tree_messages import NodeReport
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.system import IS_LINUX
+from reliable_pubsub.lab.rig.service import RelayProcess
 from reliable_pubsub.proxy.front_door import FrontDoor
 from reliable_pubsub.relay.topology import ask_node
 from scripts.fuzzer import zmtp
 from scripts.fuzzer.crowd import address_of
 
 from .harness import PATIENCE_S, STUBBORN, Process, Service, eventually, zmq_context
-from .relay_tree import RelayProcess
 
 needs_filters = pytest.mark.skipif(not IS_LINUX, reason="the gate is Linux's")
 MOST, PER_S, BURST = 8, 5, 50

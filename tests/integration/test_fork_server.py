@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from .fork_server import ForkedProcess, helper
-from .harness import REPOSITORY, Process
+from .harness import Process
 
 THREADS, PROCESSES = 4, 10
 
@@ -22,7 +22,7 @@ def exit_code_of(process: ForkedProcess) -> int:
 def test_the_end_of_a_process_may_be_asked_for_by_several_threads(tmp_path: Path) -> None:
     with (tmp_path / "out").open("w") as out, ThreadPoolExecutor(THREADS) as threads:
         for _ in range(PROCESSES):
-            process = helper(REPOSITORY).start(
+            process = helper().start(
                 [sys.executable, "-m", "this"],
                 cwd=tmp_path,
                 env=dict(os.environ),

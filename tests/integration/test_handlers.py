@@ -14,12 +14,6 @@ from reliable_pubsub import Message, UsageError, aio
 from .harness import STUBBORN, Service, eventually
 
 
-@pytest.fixture
-def running(service: Service) -> Service:
-    service.start_proxy()
-    return service
-
-
 def test_one_run_handles_several_topics_which_are_pushed(running: Service) -> None:
     handled: list[object] = []
     with running.open_subscriber("s") as subscriber, running.open_publisher("p") as publisher:

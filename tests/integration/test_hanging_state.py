@@ -59,12 +59,6 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     disk.work()
 
 
-@pytest.fixture
-def running(service: Service) -> Service:
-    service.start_proxy()
-    return service
-
-
 async def asked(disk: Disk) -> None:
     """Wait until a client writes; the event loop turns."""
     async with asyncio.timeout(PATIENCE_S):

@@ -21,13 +21,13 @@ from reliable_pubsub.common.core.status import ConnectionsStatus
 from reliable_pubsub.common.notify import ServiceManager
 from reliable_pubsub.common.scrapes import Scrapes
 from reliable_pubsub.common.system import IS_LINUX
+from reliable_pubsub.lab.rig.keyed_service import KeyedService
+from reliable_pubsub.lab.rig.service import RelayProcess
 from scripts.fuzzer import zmtp
 from scripts.fuzzer.crowd import address_of
 from tests.postgres import needs_postgresql, shared_server
 
 from .harness import PATIENCE_S, REPOSITORY, Process, Service, eventually, zmq_context
-from .keyed_service import KeyedService
-from .relay_tree import RelayProcess
 from .test_operating import ANY_ADDRESS, Manager, metrics_url, page
 from .test_standby import Pair
 

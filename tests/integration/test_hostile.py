@@ -34,7 +34,7 @@ from reliable_pubsub.common.core.requests import AnyRequest, Hello, History
 from reliable_pubsub.common.core.status import Status
 from reliable_pubsub.common.core.wire import encode
 from reliable_pubsub.common.system import IS_LINUX
-from reliable_pubsub.lab.child_process import ChildProcess
+from reliable_pubsub.lab.rig.child_process import ChildProcess
 from reliable_pubsub.proxy.core.engine import Engine
 from reliable_pubsub.proxy.front_door import FrontDoor, ReturnAddress
 from scripts.fuzzer import zmtp
@@ -369,7 +369,7 @@ STOPPED_AND_RESET = """
 import sys
 import zmq
 from reliable_pubsub.proxy import front_door
-from reliable_pubsub.relay import sockets
+from reliable_pubsub.common.access import sockets
 
 sockets.HEARTBEAT_MS = int(sys.argv[1])
 context = zmq.Context()

@@ -4,32 +4,19 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
 
 import pytest
 import zmq
 
 from reliable_pubsub import InDoubtError, Interest, InterestChange, glob
 from reliable_pubsub.common.core.limits import SUBSCRIPTIONS_ROWS_MAX
+from reliable_pubsub.lab.rig.service import RelayProcess
 from reliable_pubsub.publisher.core.qos0_puts import OfferCounts
 
-from .harness import BELIEVING, IMPATIENT, REPOSITORY, Service, eventually, zmq_context
-from .relay_tree import Leaf, RelayProcess, exact
+from .harness import BELIEVING, IMPATIENT, REPOSITORY, Service, eventually
+from .relay_tree import Leaf, exact
 
 EXAMPLE = REPOSITORY / "examples" / "on_demand.py"
-
-
-@pytest.fixture
-def running(service: Service) -> Service:
-    """A service whose proxy runs."""
-    service.start_proxy()
-    return service
-
-
-@pytest.fixture
-def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
-    with zmq_context() as context:
-        yield context
 
 
 class TestInterest:

@@ -11,10 +11,10 @@ import pytest
 
 from reliable_pubsub.common.access.listener import ListenerGate, listen
 from reliable_pubsub.common.system import IS_LINUX
+from reliable_pubsub.lab.rig.keyed_service import KeyedService
 from reliable_pubsub.relay.topology import ask_upwards
 
 from .harness import Service, eventually
-from .keyed_service import KeyedService
 
 ANY = "tcp://[::1]:*"
 
@@ -32,12 +32,8 @@ def on_ipv6(service: Service) -> None:
 
 @pytest.fixture
 def keyed(tmp_path: Path) -> Iterator[KeyedService]:
-    service = KeyedService(tmp_path)
-    try:
+    with KeyedService(tmp_path) as service:
         yield service
-    finally:
-        service.close()
-    service.check_no_traceback()
 
 
 def check_every_level_arrives(service: Service, subscriber_endpoint: str) -> None:

@@ -14,19 +14,15 @@ from zmq.auth import load_certificate
 from reliable_pubsub import DeniedError, ProxyUnreachableError
 from reliable_pubsub.common.key_files import new_pair, read_pair
 from reliable_pubsub.common.transport import ReqTransport
+from reliable_pubsub.lab.rig.keyed_service import EVERYTHING, ONCE, KeyedService
 
 from .harness import eventually, zmq_context
-from .keyed_service import EVERYTHING, ONCE, KeyedService
 
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[KeyedService]:
-    service = KeyedService(tmp_path)
-    try:
+    with KeyedService(tmp_path) as service:
         yield service
-    finally:
-        service.close()
-    service.check_no_traceback()
 
 
 @pytest.mark.filterwarnings("ignore::reliable_pubsub.QoSWarning")
@@ -132,16 +128,8 @@ def test_a_list_of_clients_that_is_wrong_changes_nothing(service: KeyedService) 
 def test_a_relay_has_a_key_above_and_one_below(service: KeyedService) -> None:
     """It is a client of the proxy, and a server for those below."""
     service.start()
-    new_pair(service.keys, "relay-1")
-    shutil.copy(service.keys / "relay-1.key", service.known)
-    endpoint, push = service.own_endpoint(), service.own_endpoint()
-    relay = service.run(
-        *("relay", "-i", "relay-1", "--endpoint", endpoint, "--push-endpoint", push),
-        *("--upstream", str(service.subscriber_endpoint)),
-        *("--secret-key", service.secret("relay-1"), "--server-key", service.keys / "proxy.key"),
-        *("--clients", service.known),
-    )
-    relay.ready()
+    service.add_key("relay-1")
+    endpoint = service.start_relay("relay-1", service.subscriber_endpoint)
     below = service.reach(endpoint, "sensor-1", server="relay-1")
 
     with (

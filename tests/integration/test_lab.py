@@ -21,8 +21,8 @@ from click.shell_completion import ShellComplete
 
 from reliable_pubsub.common.system import IS_LINUX
 from reliable_pubsub.lab.catalogue import load_scenario, shipped
-from reliable_pubsub.lab.child_process import ChildProcess
-from reliable_pubsub.lab.processes import FOLDERS
+from reliable_pubsub.lab.rig.child_process import ChildProcess
+from reliable_pubsub.lab.rig.processes import FOLDERS
 from reliable_pubsub.lab.running import main as run
 
 from .harness import REPOSITORY, Process, eventually
@@ -125,10 +125,10 @@ def test_the_three_exercises_and_the_rollback_must_break_a_rule_and_nothing_else
     assert {
         name: one.expect.violated for name, one in SCENARIOS.items() if one.expect.violated
     } == {
-        "exercise-cursor-on-send": ("V6",),
-        "exercise-dedup-last-id": ("V2", "V4"),
-        "exercise-snapshot": ("V1", "V3"),
-        "proxy-rolled-back": ("V1", "V3"),
+        "exercise-cursor-on-send": ["V6"],
+        "exercise-dedup-last-id": ["V2", "V4"],
+        "exercise-snapshot": ["V1", "V3"],
+        "proxy-rolled-back": ["V1", "V3"],
     }
 
 

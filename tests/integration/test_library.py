@@ -33,13 +33,6 @@ from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, MIB, PAYLOAD_
 from .harness import BELIEVING, IMPATIENT, NOWHERE, PATIENCE_S, Service, eventually, losing_link
 
 
-@pytest.fixture
-def running(service: Service) -> Service:
-    """A service whose proxy runs."""
-    service.start_proxy()
-    return service
-
-
 def put_numbers(service: Service, count: int, batch: int = 1, topic: str = "t") -> None:
     """Put b"0", b"1", ... in batches."""
     with service.open_publisher("numbers") as publisher:

@@ -19,13 +19,6 @@ from reliable_pubsub.publisher.stream import LOOK_S, Stream, Ticket
 from .harness import IMPATIENT, Service, eventually
 
 
-@pytest.fixture
-def running(service: Service) -> Service:
-    """A service whose proxy runs."""
-    service.start_proxy()
-    return service
-
-
 def test_a_stream_keeps_the_order_and_tells_the_place_of_each_message(running: Service) -> None:
     with running.open_publisher("p") as publisher:
         publisher.put("t", b"before")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from reliable_pubsub.lab.child_process import ChildProcess, NotReadyError
+from reliable_pubsub.lab.rig.child_process import ChildProcess, NotReadyError
 
 from .harness import Process, Service, eventually
 

@@ -62,13 +62,6 @@ def run(program: str, publishers: str, subscribers: str, state: Path) -> str:
 
 
 @pytest.fixture
-def running(service: Service) -> Service:
-    """A service whose proxy runs."""
-    service.start_proxy()
-    return service
-
-
-@pytest.fixture
 def small_heap() -> Iterator[None]:
     """Collections look at what the test makes only: a lock that is held makes one."""
     gc.freeze()

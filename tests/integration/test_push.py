@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 import zmq
@@ -17,21 +16,17 @@ from reliable_pubsub.common.core.status import PushStatus
 from reliable_pubsub.common.core.tree_messages import Node
 from reliable_pubsub.common.core.wire import PROTOCOL, encode
 from reliable_pubsub.common.transport import ReqTransport
+from reliable_pubsub.lab.rig.link import LinkTo
+from reliable_pubsub.lab.rig.service import RelayProcess
 from reliable_pubsub.proxy.push_sockets import EndpointSettings, Push
 from reliable_pubsub.relay.core.wire import decode_node_reply
 from reliable_pubsub.relay.topology import ask_node
 
 from .gated_store import GatedStore
-from .harness import ANY_PORT, BELIEVING, PATIENCE_S, Service, eventually, zmq_context
-from .relay_tree import Leaf, LinkTo, RelayProcess, exact, prefix
+from .harness import ANY_PORT, BELIEVING, PATIENCE_S, Service, eventually
+from .relay_tree import Leaf, exact, prefix
 
 Context = zmq.Context[zmq.Socket[bytes]]
-
-
-@pytest.fixture
-def context() -> Iterator[Context]:
-    with zmq_context() as context:
-        yield context
 
 
 def push_status(service: Service) -> PushStatus:

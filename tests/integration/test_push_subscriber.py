@@ -14,12 +14,13 @@ from reliable_pubsub import Publisher, Subscriber, glob
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.limits import PUSH_BODY_BYTES_MAX
 from reliable_pubsub.common.world import World
+from reliable_pubsub.lab.rig.link import LinkTo
+from reliable_pubsub.lab.rig.service import RelayProcess
 from reliable_pubsub.relay.core.push import AnyPush
 from reliable_pubsub.subscriber.core.pull_timer import PushTiming
 from reliable_pubsub.subscriber.push_link import ZmqPushLink
 
 from .harness import STUBBORN, Service, eventually
-from .relay_tree import LinkTo, RelayProcess
 
 # Asks for nothing meanwhile.
 PATIENT = PushTiming(silence_s_min=20.0, silence_s_max=60.0, tell_s=60.0)

@@ -13,14 +13,6 @@ from reliable_pubsub.common.core.message_base import QoS
 
 from .harness import BELIEVING, PATIENCE_S, Service, losing_link
 
-
-@pytest.fixture
-def running(service: Service) -> Service:
-    """A service whose proxy runs."""
-    service.start_proxy()
-    return service
-
-
 LEVELS: tuple[QoS, ...] = (0, 1, 2)
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from reliable_pubsub import LimitError
 from reliable_pubsub.common.status_client import StatusClient
+from reliable_pubsub.lab.rig.keyed_service import KeyedService
 
 from .harness import IMPATIENT, PATIENCE_S, eventually
-from .keyed_service import KeyedService
 
 ALL: dict[str, object] = {right: ["*"] for right in ("ids", "put", "get", "status")}
 

@@ -22,6 +22,8 @@ from reliable_pubsub.common.core.answers import Malformed
 from reliable_pubsub.common.core.patterns.matching import EVERYTHING, Pattern
 from reliable_pubsub.common.core.wire import PROTOCOL
 from reliable_pubsub.common.system import IS_LINUX
+from reliable_pubsub.lab.rig.link import LinkTo
+from reliable_pubsub.lab.rig.service import RelayProcess
 from reliable_pubsub.relay.core.interest_table import CAP
 from reliable_pubsub.relay.core.wire import decode_node_reply
 from reliable_pubsub.relay.topology import ask_node
@@ -36,19 +38,10 @@ from tests.integration.harness import (
 from tests.integration.relay_tree import (
     SILENCE_MS,
     Leaf,
-    LinkTo,
-    RelayProcess,
     Source,
     exact,
     prefix,
 )
-
-
-@pytest.fixture
-def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
-    with zmq_context() as context:
-        yield context
-
 
 Context = zmq.Context[zmq.Socket[bytes]]
 

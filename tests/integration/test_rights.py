@@ -22,12 +22,12 @@ from reliable_pubsub.common.core.status import Status, StatusReport
 from reliable_pubsub.common.core.tree_messages import InterestAck
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.transport import use_keys_of
+from reliable_pubsub.lab.rig.keyed_service import KeyedService
 from reliable_pubsub.relay.core.unstored import Offer, encode_offer, topic_frame
 from tests.core.test_rights import an_interest, exact
 from tests.fakes import a_get, a_hello, a_history, a_put, a_sub, an_action, put_body
 
 from .harness import BELIEVING, IMPATIENT, eventually, zmq_context
-from .keyed_service import KeyedService
 from .relay_tree import SILENCE_MS
 
 ALL_TOPICS: dict[str, object] = {
@@ -63,12 +63,8 @@ class GovernedService(KeyedService):
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[GovernedService]:
-    service = GovernedService(tmp_path)
-    try:
+    with GovernedService(tmp_path) as service:
         yield service
-    finally:
-        service.close()
-    service.check_no_traceback()
 
 
 def test_a_key_puts_and_gets_within_its_rights_and_no_further(service: GovernedService) -> None:

@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from reliable_pubsub import TryLaterError
+from reliable_pubsub.lab.rig.disk import SmallDisk
 
 from .harness import BELIEVING, PATIENCE_S, Service, eventually
-from .test_disk_full import SmallDisk, a_body, fill_by_puts, storage_full
+from .test_disk_full import a_body, fill_by_puts, small_disk, storage_full
 
 SIZE_MIB = 24
 LONG_AGO_S = 86_400
 
 
 @pytest.fixture
-def disk(service: Service) -> SmallDisk:
+def disk(service: Service) -> Iterator[SmallDisk]:
     """A small disk with a proxy whose store has filled it; everything is acknowledged."""
-    disk = SmallDisk(service, size_mib=SIZE_MIB, ballast_mib=0)
     service.file("proxy.yaml", f"history_s: {LONG_AGO_S}\n")
-    start(service, disk)
-    with (
-        service.open_subscriber("s") as subscriber,
-        service.open_publisher("p", retry=BELIEVING) as publisher,
-    ):
-        subscriber.subscribe("t")
-        stored = len(fill_by_puts(publisher))
-        for number in range(stored):
-            assert subscriber.get("t", timeout_s=PATIENCE_S)[0].payload == a_body(number)
-        subscriber.acknowledge("t")
-    disk.fill()
-    assert storage_full(service)
-    return disk
+    with small_disk(service, size_mib=SIZE_MIB, ballast_mib=0) as disk:
+        start(service, disk)
+        with (
+            service.open_subscriber("s") as subscriber,
+            service.open_publisher("p", retry=BELIEVING) as publisher,
+        ):
+            subscriber.subscribe("t")
+            stored = len(fill_by_puts(publisher))
+            for number in range(stored):
+                assert subscriber.get("t", timeout_s=PATIENCE_S)[0].payload == a_body(number)
+            subscriber.acknowledge("t")
+        disk.fill()
+        assert storage_full(service)
+        yield disk
 
 
 def start(service: Service, disk: SmallDisk) -> None:

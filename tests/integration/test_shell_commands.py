@@ -18,7 +18,7 @@ from msgspec import Struct, msgpack
 from reliable_pubsub.common.core.answers import PutAck
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX
 from reliable_pubsub.common.core.requests import Put
-from reliable_pubsub.lab.link import LinkTo, Way
+from reliable_pubsub.lab.rig.link import LinkTo, Way
 
 from .harness import (
     IMPATIENT_OPTIONS,

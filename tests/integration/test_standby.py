@@ -11,13 +11,13 @@ import pytest
 from reliable_pubsub.common.core.status import Status
 from reliable_pubsub.common.core.wire import encode
 from reliable_pubsub.common.transport import ReqTransport
+from reliable_pubsub.lab.rig.service import RelayProcess
 from tests.postgres import needs_postgresql, shared_server
 
 from .harness import PATIENCE_S, Process, Service, eventually
 
 pytestmark = needs_postgresql
 MESSAGES = 400
-OPTIONS = ("--ack-timeout", "0.4", "--send-retries", "100", "--quiet")
 
 
 class Pair:
@@ -53,14 +53,8 @@ class Pair:
 
     def add_relay(self) -> None:
         """Let subscribers come in at a relay, which knows both."""
-        own, push = self.service.own_endpoint(), self.service.own_endpoint()
-        relay = self.service.run(
-            "relay",
-            *("--upstream", self.service.subscriber_endpoint),
-            *("--endpoint", own, "--push-endpoint", push, "-i", "r"),
-        )
-        relay.ready()
-        self.service.subscriber_endpoint = own
+        relay = RelayProcess(self.service, "r", "--upstream", self.service.subscriber_endpoint)
+        self.service.subscriber_endpoint = relay.endpoint
 
     def publish_and_get(self) -> tuple[Process, Process]:
         """A publisher and a subscriber that need more than a second."""
@@ -71,7 +65,6 @@ class Pair:
               - {{action: subscribe, topic: t}}
               - {{action: get, topic: t, number_of_times: {MESSAGES}, batch: 5}}
             """,
-            options=OPTIONS,
         )
         self.service.subscribed("t", "s")
         publisher = self.service.publisher(
@@ -81,7 +74,6 @@ class Pair:
               - {{topic: t, message: m, number_of_times: {MESSAGES},
                  sleep_between_messages: 0.005}}
             """,
-            options=OPTIONS,
         )
         eventually(lambda: self.service.line_count("s") > MESSAGES // 10, "deliveries")
         return publisher, subscriber

@@ -19,12 +19,13 @@ from reliable_pubsub.common.core.status import IngressStatus
 from reliable_pubsub.common.world import World
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.reading import read_run
+from reliable_pubsub.lab.rig.link import LinkTo
+from reliable_pubsub.lab.rig.service import RelayProcess
 from reliable_pubsub.publisher.offer_link import ZmqOfferLink
 from reliable_pubsub.relay.core.unstored import LINKED, Offer, encode_offer
 from reliable_pubsub.relay.topology import ask_node
 
 from .harness import BELIEVING, BELIEVING_OPTIONS, Service, eventually, zmq_context
-from .relay_tree import LinkTo, RelayProcess
 
 pytestmark = pytest.mark.filterwarnings("ignore::reliable_pubsub.QoSWarning")
 
@@ -35,13 +36,6 @@ def open_publisher(service: Service, **more: Any) -> Publisher:
     The first message of a topic waits for it at most `timeout_s`, and is dropped then.
     """
     return service.open_publisher("p", retry=BELIEVING, **more)
-
-
-@pytest.fixture
-def running(service: Service) -> Service:
-    """A service whose proxy runs."""
-    service.start_proxy()
-    return service
 
 
 def received(subscriber: Subscriber, count: int, topic: str = "t") -> list[bytes]:

@@ -16,7 +16,7 @@ from reliable_pubsub.lab.core.scenario import (
     ScenarioEvent,
 )
 from reliable_pubsub.lab.core.working_time import WorkingTime
-from reliable_pubsub.lab.director import Director
+from reliable_pubsub.lab.rig.director import Director
 
 PUBLISHER = ScenarioClient(
     name="p", role="publisher", id="p", steps=(PublisherStep(topic="t"),), plan=None, start=AT_ONCE

@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 
 from reliable_pubsub.common.core.limits import MIB
-from reliable_pubsub.lab.link import TcpLink, TcpLinks
+from reliable_pubsub.lab.rig.link import TcpLink, TcpLinks
 from scripts.fuzzer import zmtp
 
 PATIENCE_S = 20.0

@@ -9,7 +9,7 @@ import pytest
 
 from reliable_pubsub.common.access.listener import listen
 from reliable_pubsub.common.system import IS_LINUX
-from reliable_pubsub.lab.own_ports import OwnPorts
+from reliable_pubsub.lab.rig.own_ports import OwnPorts
 
 
 @pytest.mark.skipif(not IS_LINUX, reason="other systems keep no port for a socket without a peer")

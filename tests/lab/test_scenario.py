@@ -92,7 +92,7 @@ def test_a_scenario_is_read_whole() -> None:
     assert scenario.proxy == {"durability": "os"}
     assert scenario.processes == ("proxy", "publisher-1", "publisher-2", "subscriber-1")
     assert scenario.expect.exit_codes == {"publisher-1": 4}
-    assert scenario.expect.violated == ("V2", "V12")
+    assert scenario.expect.violated == ["V2", "V12"]
 
 
 def test_clients_have_their_steps_and_their_beginning() -> None:

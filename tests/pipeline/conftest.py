@@ -74,9 +74,5 @@ def jobs_in_this_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
     """A service in an empty directory; nothing runs yet, and nothing will be left."""
-    service = Service(tmp_path)
-    try:
+    with Service(tmp_path) as service:
         yield service
-    finally:
-        service.close()
-    service.check_no_traceback()

@@ -10,8 +10,8 @@ import pytest
 from pyspark.cloudpickle import dumps, loads
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from reliable_pubsub.lab.rig.keyed_service import KeyedService
 from reliable_pubsub.pipeline.data_source import ReliablePubSubSource
-from tests.integration.keyed_service import KeyedService
 
 T = TypeVar("T")
 SCHEMA = StructType([StructField("value", BinaryType())])
@@ -20,15 +20,11 @@ SCHEMA = StructType([StructField("value", BinaryType())])
 @pytest.fixture
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KeyedService]:
     """The environment names the keys of `sensor-1`."""
-    service = KeyedService(tmp_path)
-    monkeypatch.setenv("RELIABLE_PUBSUB_SECRET_KEY", str(service.secret("sensor-1")))
-    monkeypatch.setenv("RELIABLE_PUBSUB_SERVER_KEY", str(service.keys / "proxy.key"))
-    try:
+    with KeyedService(tmp_path) as service:
+        monkeypatch.setenv("RELIABLE_PUBSUB_SECRET_KEY", str(service.secret("sensor-1")))
+        monkeypatch.setenv("RELIABLE_PUBSUB_SERVER_KEY", str(service.keys / "proxy.key"))
         service.start()
         yield service
-    finally:
-        service.close()
-    service.check_no_traceback()
 
 
 def in_a_task(one: T, monkeypatch: pytest.MonkeyPatch) -> T:

@@ -17,11 +17,11 @@ import pytest
 from deltalake import DeltaTable
 
 from reliable_pubsub.common.core.transaction_messages import CommitAck, StageAck
-from reliable_pubsub.lab.link import LinkTo
+from reliable_pubsub.lab.rig.link import LinkTo
 from reliable_pubsub.pipeline.archive import archived_files, read_manifests
 from reliable_pubsub.pipeline.archive_tasks import check_file
 from reliable_pubsub.pipeline.numbered import BATCH_RECORDS
-from tests.integration.harness import Process, Service, eventually, lose_answers, losing_link
+from tests.integration.harness import Process, Service, eventually, losing_link
 
 from .jobs import BUSY_S, JAVA_SAYS, Jobs, end_of, java_of, kill_with_its_java
 from .test_sink import staged
@@ -254,7 +254,7 @@ def test_a_copy_whose_driver_java_and_proxy_are_killed_has_each_row_once_and_in_
             eventually(lambda: copy.noted == 1, "Spark's note of the first", timeout_s=BUSY_S)
             # The proxy, at a commit: the query continues.
             service.restart_proxy()
-            lose_answers(second, 1, CommitAck)
+            second.lose_answers(1, CommitAck)
             eventually(lambda: len(copy.rows) == 500, "the last commit", timeout_s=BUSY_S)
             eventually(lambda: copy.noted == 2, "Spark's note of the one before", timeout_s=BUSY_S)
             # Driver and Java, between a commit and Spark's own.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from reliable_pubsub.lab.child_process import ChildProcess
+from reliable_pubsub.lab.rig.child_process import ChildProcess
 from tests.integration.harness import children, eventually
 
 

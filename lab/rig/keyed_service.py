@@ -1,4 +1,4 @@
-"""A real proxy that knows keys, and rights if a test says some."""
+"""A proxy that knows keys and rights."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from reliable_pubsub import ProxyUnreachableError, RetryPolicy, secure
+from reliable_pubsub.common.core.errors import ProxyUnreachableError
 from reliable_pubsub.common.core.message_base import Reply
+from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.wire import encode
-from reliable_pubsub.common.key_files import new_pair, read_public
+from reliable_pubsub.common.key_files import new_pair, read_public, secure
 from reliable_pubsub.common.transport import ReqTransport
 from reliable_pubsub.relay.core.wire import decode_node_reply
 
-from .harness import PATIENCE_S, Process, Service, eventually
+from .service import RelayProcess, Service
+from .waiting import PATIENCE_S, eventually
 
-ONCE = RetryPolicy(timeout_s=1.0, retries_max=0)
-EVERYTHING: dict[str, Any] = {
+ONCE: Final = RetryPolicy(timeout_s=4.0, retries_max=0)
+EVERYTHING: Final[dict[str, Any]] = {
     right: ["*"] for right in ("ids", "put", "get", "history", "dead_letters", "status", "admin")
 }
 
@@ -27,7 +29,7 @@ EVERYTHING: dict[str, Any] = {
 class KeyedService(Service):
     """A service whose proxy has a key and knows `sensor-1`; `stranger` has one, too.
 
-    Unless a test says something else, these two and `relay-1` may do everything.
+    Until `say_rights` is called, these two and `relay-1` may do everything.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -110,12 +112,6 @@ class KeyedService(Service):
         self, name: str, above: str, *, server: str = "proxy", knows_keys: bool = True
     ) -> str:
         """Start a relay that knows the same keys; return its endpoint, without keys."""
-        clients = ("--clients", self.known) if knows_keys else ()
-        endpoint, push = self.own_endpoint(), self.own_endpoint()
-        relay: Process = self.run(
-            *("relay", "-i", name, "--endpoint", endpoint, "--push-endpoint", push),
-            *("--upstream", str(above), *clients),
-            *("--secret-key", self.secret(name), "--server-key", self.keys / f"{server}.key"),
-        )
-        relay.ready()
-        return endpoint
+        options = ["--upstream", str(above), *(("--clients", self.known) if knows_keys else ())]
+        keys = ("--secret-key", self.secret(name), "--server-key", self.keys / f"{server}.key")
+        return RelayProcess(self, name, *options, *keys).endpoint

@@ -9,7 +9,7 @@ from typing import Final
 
 from reliable_pubsub.common.core.errors import ConfigurationError
 
-from .core.scenario import DATABASE
+from ..core.scenario import DATABASE
 from .link import Address
 from .member import ScenarioMember
 from .postgres_server import PostgresServer

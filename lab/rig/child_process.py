@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import IO, Any, Final, Protocol, Self
+from typing import IO, Any, ClassVar, Final, Protocol, Self
 
 import click
 
@@ -46,6 +46,8 @@ class RunningProcess(Protocol):
 
     pid: int
 
+    @property
+    def stdin(self) -> IO[bytes] | None: ...
     def poll(self) -> int | None: ...
     def wait(self, timeout: float | None = None) -> int: ...
     def send_signal(self, sig: int, /) -> None: ...
@@ -102,6 +104,9 @@ def endpoints_in(line: str) -> dict[str, str]:
 class ChildProcess:
     """One process; what it writes is appended to files."""
 
+    # Starts a command, with the options of `Popen`. Tests fork what they would execute.
+    execute: ClassVar[Callable[..., RunningProcess]] = Executed
+
     def __init__(
         self,
         command: Sequence[str],
@@ -131,8 +136,7 @@ class ChildProcess:
             if standard_input is not None:
                 stdin = stack.enter_context(standard_input.open("rb"))
             self._begin_bytes = stdout.tell()
-            self._child: RunningProcess
-            self._child, self._stdin = self._start(
+            self._child = ChildProcess.execute(
                 command,
                 cwd=cwd,
                 env={**ours, "COLUMNS": "100", **(environment or {})},
@@ -141,12 +145,6 @@ class ChildProcess:
                 stderr=stderr,
             )
         self.pid = self._child.pid
-
-    def _start(
-        self, command: Sequence[str], **options: Any
-    ) -> tuple[RunningProcess, IO[bytes] | None]:
-        child = Executed(command, **options)
-        return child, child.stdin
 
     def __enter__(self) -> Self:
         return self
@@ -208,15 +206,15 @@ class ChildProcess:
 
     def ask(self, line: str, within_s: float = READY_S_MAX) -> str:
         """Write a line to its standard input, and wait for the next line of its output."""
-        assert self._stdin is not None
+        assert self._child.stdin is not None
         before = self.said().count("\n")
 
         def answer() -> str | None:
             lines = self.said().split("\n")
             return lines[before] if len(lines) > before + 1 else None
 
-        self._stdin.write(f"{line}\n".encode())
-        self._stdin.flush()
+        self._child.stdin.write(f"{line}\n".encode())
+        self._child.stdin.flush()
         return self._awaited(answer, within_s)
 
     def _awaited(self, look: Callable[[], str | None], within_s: float) -> str:
@@ -249,8 +247,8 @@ class ChildProcess:
             subprocess.TimeoutExpired: it still runs.
         """
         code = self._child.wait(within_s)
-        if self._stdin is not None:
-            self._stdin.close()
+        if self._child.stdin is not None:
+            self._child.stdin.close()
         return code
 
     def kill(self) -> int:
@@ -268,7 +266,7 @@ class ChildProcess:
         if self.runs:
             os.killpg(self.pid, signal.SIGTERM)
             try:
-                return self.wait(within_s)
+                return ChildProcess.wait(self, within_s)
             except subprocess.TimeoutExpired:
                 os.killpg(self.pid, signal.SIGKILL)
         return self.wait()

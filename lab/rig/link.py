@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from typing import Any, Final, Literal, TypeVar
 
+import msgspec
 from msgspec import Struct
 
-from .core.zmtp_frames import FrameCounter
+from reliable_pubsub.common.core.message_base import Reply
+
+from ..core.zmtp_frames import FrameCounter
 
 Address = tuple[str, int]
 Way = Literal["requests", "answers"]  # to the proxy, and from it
@@ -189,6 +192,10 @@ class TcpLink:
 
         self._call(change)
 
+    def lose_answers(self, after: int = 0, kind: type[Reply] | None = None) -> None:
+        """Let a number of answers of a kind pass; lose the next one, and all that follow it."""
+        self.half_open("answers", awaited=[beginning_of(kind)] * (after + 1))
+
     @property
     def is_losing(self) -> bool:
         """Whether what is sent one way vanishes now."""
@@ -261,6 +268,12 @@ class TcpLink:
             connection.ended.set()
 
 
+def beginning_of(kind: type[Reply] | None = None) -> bytes:
+    """Return how the header of an answer begins: with its name."""
+    words = ["answer"] if kind is None else ["answer", kind.__struct_config__.tag]
+    return b"".join(map(msgspec.msgpack.encode, words))
+
+
 class LinkTo(TcpLink):
     """A link to one endpoint, with a thread of its own."""
 
@@ -276,6 +289,22 @@ class LinkTo(TcpLink):
         if self._links is not None:
             self._links.close()
             self._links = None
+
+
+@contextmanager
+def losing_link(
+    endpoint: str, *, answers: int, kind: type[Reply] | None = None
+) -> Iterator[LinkTo]:
+    """A link to one endpoint of the proxy: a number of answers pass, and the next one is lost.
+
+    What comes after that is lost, too, until the link is healed.
+
+    Args:
+        kind: of the answers that are counted; None: of each.
+    """
+    with closing(LinkTo(endpoint)) as link:
+        link.lose_answers(answers, kind)
+        yield link
 
 
 class _Connection:

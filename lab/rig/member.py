@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from ..core.scenario import Role, ScenarioEvent
 from .child_process import ChildProcess, endpoints_in
-from .core.scenario import Role, ScenarioEvent
 from .link import Address, TcpLink
 from .progress import JournalProgress, OutputProgress
 

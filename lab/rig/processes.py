@@ -12,13 +12,13 @@ from typing import Final
 
 import yaml
 
+from ..core.scenario import DATABASE, PROXY, Role, Scenario, ScenarioClient
+from ..variants import OPTIONS
 from .child_process import ANY_PORT
-from .core.scenario import DATABASE, PROXY, Role, Scenario, ScenarioClient, ScenarioRelay
 from .database import Database
 from .disk import SmallDisk
 from .link import TcpLinks
 from .member import ScenarioMember, endpoint_of
-from .variants import OPTIONS
 
 FOLDERS: Final = ("plans", "journals", "outputs", "logs", "state", "data")
 BACKUPS: Final = "backups"
@@ -51,8 +51,8 @@ class Processes:
             for proxy in self.proxies:
                 proxy.may_stand_by = True
                 proxy.request_links = [self.links.open(self.database.address)]
-        for relay in scenario.relays.values():
-            self.members[relay.name] = self._below(relay.through, relay.name, "relay")
+        for name, relay in scenario.relays.items():
+            self.members[name] = self._below(relay.through, name, "relay")
         for client in scenario.clients.values():
             self._write_plan(client.name, client.plan)
             self.members[client.name] = self._below(client.through, client.name, client.role)
@@ -98,7 +98,7 @@ class Processes:
         if member.role == "proxy":
             return [*(self.disk.enter if self.disk else ()), *line, *self._proxy_options(member)]
         if name in self._scenario.relays:
-            return [*line, *self._relay_options(self._scenario.relays[name]), *journal]
+            return [*line, *self._relay_options(name), *journal]
         client = self.clients[name]
         line += [member.role, "-f", plan, "-i", client.id, "--endpoint", member.endpoints]
         line += ["--state-dir", str(member.state_dir), "--quiet", *journal]
@@ -120,11 +120,11 @@ class Processes:
         options += ["--ingress-endpoint", ANY_PORT, "--store", self.database.dsn(link.address)]
         return [*options, "--data-dir", str(self.data_dir / member.name)]
 
-    def _relay_options(self, relay: ScenarioRelay) -> list[str]:
-        member = self.members[relay.name]
+    def _relay_options(self, name: str) -> list[str]:
+        member, strategy = self.members[name], self._scenario.relays[name].strategy
         assert member.push_link is not None
         return [
-            *("relay", "-i", relay.name, "--strategy", relay.strategy),
+            *("relay", "-i", name, "--strategy", strategy),
             *("--upstream", member.endpoints, "--push-via", endpoint_of(member.push_link)),
             *("--endpoint", ANY_PORT, "--push-endpoint", ANY_PORT),
         ]

@@ -21,7 +21,7 @@ from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.steps import SubscriberStep
 from reliable_pubsub.common.status_client import StatusClient
 
-from .core.scenario import (
+from ..core.scenario import (
     AT_ONCE,
     DOWN_S,
     END_OF,
@@ -37,7 +37,7 @@ from .core.scenario import (
     What,
     When,
 )
-from .core.working_time import WorkingTime
+from ..core.working_time import WorkingTime
 from .member import ScenarioMember
 from .processes import Processes
 

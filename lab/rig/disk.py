@@ -15,23 +15,29 @@ from reliable_pubsub.common.core.errors import ConfigurationError
 from .child_process import ChildProcess, NotReadyError
 
 SIZE_MIB: Final = 32
-PATIENCE_S: Final = 20.0
+PATIENCE_S: Final = 120.0
 
 
 class SmallDisk:
     """The disk under one directory."""
 
-    def __init__(self, directory: Path, log: Path) -> None:
+    def __init__(
+        self, directory: Path, log: Path, *, size_mib: int = SIZE_MIB, ballast_mib: int = 0
+    ) -> None:
         """Mount it over an empty directory.
 
         Args:
             log: where what the system says goes.
+            ballast_mib: this much is taken from the start.
 
         Raises:
             ConfigurationError: this machine does not allow it.
         """
         # `cat` holds the namespace, and ends with us, however we end.
-        script = f'mount -t tmpfs -o size={SIZE_MIB}m none "$1" && echo ready: disk && exec cat'
+        script = (
+            f'mount -t tmpfs -o size={size_mib}m none "$1" && '
+            f'head -c {ballast_mib}M /dev/zero > "$1/ballast" && echo ready: disk && exec cat'
+        )
         command = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh"]
         try:
             self._holder = ChildProcess([*command, str(directory)], log, talks=True)
@@ -50,7 +56,7 @@ class SmallDisk:
 
     def fill(self) -> None:
         """Take all the space that is left; the last write must fail."""
-        self._run("sh", "-c", f"cat /dev/zero > '{self._ballast}'")
+        self._run("sh", "-c", f"cat /dev/zero >> '{self._ballast}'")
 
     def free(self) -> None:
         """Free it."""
