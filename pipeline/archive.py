@@ -33,6 +33,7 @@ from .archive_files import LOG, ArchivePlace, Location
 from .core.columns import TABLE_SCHEMA
 from .core.manifest import (
     PARTITIONS,
+    ArchivedFile,
     Manifest,
     app_id,
     archived_to,
@@ -119,11 +120,11 @@ def path_of(manifest: Manifest, place: ArchivePlace) -> str:
     return f"{place.address}/{unquote(manifest.path)}"
 
 
-def archived_files(folder: Location) -> Iterator[tuple[Manifest, str]]:
-    """The files of an archive, and where they are, by topic and offset; see `read_manifests`."""
+def archived_files(folder: Location) -> Iterator[ArchivedFile]:
+    """The files of an archive, by topic and offset; see `read_manifests`."""
     place = ArchivePlace(folder)
     for one in read_manifests(folder):
-        yield one, path_of(one, place)
+        yield ArchivedFile(one, path_of(one, place))
 
 
 class Archive:

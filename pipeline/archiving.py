@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any, Final
 
@@ -12,7 +12,6 @@ import click
 from msgspec import Struct
 
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, asking_options
-from reliable_pubsub.common.progress import progress_bar
 from reliable_pubsub.common.terminal import say
 
 from .archive import Archive
@@ -29,8 +28,8 @@ from .core.planning import (
     resumed_offsets,
 )
 from .job import (
-    ArchivePath,
     SparkWish,
+    archive_path,
     complain_of,
     config_option,
     reading_endpoint,
@@ -41,7 +40,7 @@ from .job import (
     topics_wanted,
 )
 from .proxy_topics import ProxyTopics
-from .tasks import Tasks
+from .tasks import SparkTasks
 
 ROWS_PER_FILE: Final = 250_000
 ROUND_S: Final = 10.0  # without --available-now: how often there are new files
@@ -55,26 +54,11 @@ class Archiving(Struct, frozen=True, kw_only=True):
     archive: Archive
     options: SourceOptions
     topics: ProxyTopics
-    tasks: Tasks
+    tasks: SparkTasks
     warn: Callable[[str], None] = _log.warning
 
-    def backlog(self) -> int:
-        """Messages that are stored and not archived."""
-        extents = self.topics.extents()
-        reached = self.archive.reached(_logs(extents))
-        return sum(
-            max(extent.end - (reached[topic].offset if topic in reached else extent.start), 0)
-            for topic, extent in extents.items()
-        )
-
-    def catch_up(self, advance: Callable[[int, str], None] = lambda rows, topic: None) -> int:
-        """Archive what is stored now.
-
-        Args:
-            advance: called with the number of archived messages, and the topic of the last ones.
-
-        Returns:
-            How many messages.
+    def catch_up(self) -> int:
+        """Archive what is stored now; return the number of messages.
 
         Raises:
             DataLossError: the next messages were removed, or the topic is another one.
@@ -86,16 +70,13 @@ class Archiving(Struct, frozen=True, kw_only=True):
         while planned:
             size = self.tasks.round_size()  # Spark may have more cores than a round ago
             some, planned = planned[:size], planned[size:]
-            staged = [
-                file for files in self.tasks.run(stage_range, self._work(some)) for file in files
-            ]
+            work = [StageRange(one, self.archive.place.address, self.options) for one in some]
+            staged = [file for files in self.tasks.run(stage_range, work) for file in files]
             if not self.archive.add(staged, {(one.topic, one.log): one.end for one in some}):
                 planned = self._planned()  # another driver was there first
                 continue
             self.topics.tell_places(self.archive.reached())
-            count = sum(one.rows for one in staged)
-            advance(count, some[-1].topic)
-            rows += count
+            rows += sum(one.rows for one in staged)
         return rows
 
     def _planned(self) -> list[MessageRange]:
@@ -119,18 +100,6 @@ class Archiving(Struct, frozen=True, kw_only=True):
             ranges_min=1,
         )
 
-    def _work(self, ranges: Sequence[MessageRange]) -> list[StageRange]:
-        return [
-            StageRange(
-                wanted=one,
-                archive=self.archive.place.address,
-                endpoint=self.options.endpoint,
-                retry=self.options.retry,
-                fail_on_data_loss=self.options.fail_on_data_loss,
-            )
-            for one in ranges
-        ]
-
 
 def _log_loss(loss: DataLossError) -> None:
     _log.warning("%s", loss.skipped)
@@ -146,7 +115,7 @@ def _logs(extents: Mapping[str, TopicExtent]) -> set[tuple[str, str]]:
 @click.option(
     "--folder",
     required=True,
-    type=ArchivePath(),
+    type=archive_path(),
     help="The archive, a Delta table: a folder that all machines see, or s3://BUCKET/PREFIX.",
 )
 @click.option(
@@ -210,21 +179,16 @@ def main(
             if available_now:
                 refuse_unknown(options, extents)
             archive = Archive(folder)
-            with spark_tasks("archive", spark, where) as tasks:
+            quiet |= not available_now
+            with spark_tasks("archive", spark, where, quiet=quiet) as tasks:
                 job = Archiving(
                     archive=archive, options=options, topics=topics, tasks=tasks, warn=complain_of
                 )
                 say(f"ready: archive {folder} endpoint={where}")
-                _run(job, quiet=quiet, every_s=None if available_now else every)
-
-
-def _run(job: Archiving, *, quiet: bool, every_s: float | None) -> None:
-    """One round, or round after round."""
-    with progress_bar(job.backlog(), 0, quiet=quiet or every_s is not None) as advance:
-        rows = job.catch_up(advance)
-    say(f"done: archived {rows} messages in {job.archive.place.name}")
-    while every_s is not None:
-        time.sleep(every_s)
-        rows = job.catch_up()
-        if rows:
-            say(f"archived {rows} messages")
+                rows = job.catch_up()
+                say(f"done: archived {rows} messages in {folder}")
+                while not available_now:
+                    time.sleep(every)
+                    rows = job.catch_up()
+                    if rows:
+                        say(f"archived {rows} messages")

@@ -26,12 +26,12 @@ from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, as
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.limits import MIB
-from reliable_pubsub.common.progress import progress_bar
 from reliable_pubsub.common.terminal import say
 from reliable_pubsub.subscriber.external_cursor import ExternalCursor
 from reliable_pubsub.subscriber.reader import LogReader
 
 from .core.holding import FileSplit, check_still_there, refuse_unheld, status_of_topic
+from .core.outgoing import batch_of_rows
 from .job import (
     Access,
     LocalPath,
@@ -43,7 +43,7 @@ from .job import (
     spark_tasks,
     subscriber_endpoint_option,
 )
-from .numbered import SourceOutcome, batch_of_rows, cut_again, numbered_publisher, put_numbered
+from .numbered import SourceOutcome, cut_again, numbered_publisher, put_numbered
 from .proxy_topics import status_of
 
 SPLIT_BYTES: Final = 32 * MIB  # another number would make other publishers, so other messages
@@ -281,17 +281,12 @@ def main(
             headers=header,
             access=access,
         )
-        splits = work.splits()
-        hold(work, splits, subscriber)
-        with (
-            spark_tasks("load", spark, access.put_at, access.read_at) as tasks,
-            progress_bar(len(splits), 0, quiet=quiet) as advance,
-        ):
+        hold(work, work.splits(), subscriber)
+        with spark_tasks("load", spark, access.put_at, access.read_at, quiet=quiet) as tasks:
             outcomes = tasks.run_over(
                 lambda: rows_to_put(tasks.spark, work),
                 lambda rows: put_split(work, rows),
                 SourceOutcome,
-                lambda more: advance(more, "splits"),
             )
         check_held(work, outcomes)
         put = sum(one.put for one in outcomes)

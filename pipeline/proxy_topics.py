@@ -113,7 +113,7 @@ class ProxyTopics:
             report = self._status.ask(rows_max=0)
             self.names = [topic.topic for topic in report.topics]
             self._extents = {
-                topic.topic: TopicExtent(topic.log, topic.start, topic.end, topic.stored_bytes)
+                topic.topic: TopicExtent(topic.log, topic.start, topic.end)
                 for topic in report.topics
                 if self._options.wants(topic.topic)
             }

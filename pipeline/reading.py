@@ -75,9 +75,16 @@ def stored_range(
         As `arrow_batches`.
     """
     offset = wanted.first
+    witness_ns = wanted.witness_ns if fail_on_data_loss else None  # of what is before the range
     while offset < wanted.end:
         try:
-            batches = _read(wanted, offset, reader, checked=fail_on_data_loss)
+            batches = reader.read(
+                wanted.topic,
+                offset,
+                log=wanted.log,
+                witness_ns=witness_ns if offset == wanted.first else None,
+                messages_max=min(wanted.end - offset, BATCH_MESSAGES_MAX),
+            )
             # Between planning and now the end of a log can only fall if it was set back.
             gone_end, why = wanted.end, "the log ends here: the proxy was set back"
         except TruncatedError as error:
@@ -92,9 +99,7 @@ def stored_range(
         if not batches:
             gone_end = min(gone_end, wanted.end)
             loss = DataLossError(topic=wanted.topic, first=offset, end=gone_end, why=why)
-            if fail_on_data_loss:
-                raise loss
-            _log.warning("%s", loss.skipped)
+            loss.raise_or_tell(fail_on_data_loss, _log.warning)
             offset = gone_end
 
 
@@ -118,16 +123,3 @@ def _within_64_bits(batch: StoredBatch, topic: str) -> StoredBatch:
                 batch.header.publisher,
             )
     return replace(batch, columns=replace(batch.columns, event_times_ns=kept))
-
-
-def _read(
-    wanted: MessageRange, offset: int, reader: ReadsLog, *, checked: bool
-) -> list[StoredBatch]:
-    at_its_beginning = offset == wanted.first
-    return reader.read(
-        wanted.topic,
-        offset,
-        log=wanted.log,
-        witness_ns=wanted.witness_ns if at_its_beginning and checked else None,
-        messages_max=min(wanted.end - offset, BATCH_MESSAGES_MAX),
-    )

@@ -3,39 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeVar
+from operator import itemgetter
+from typing import TypeVar
 
-from msgspec import Struct
-
-from .planning import TopicExtent
+from .planning import MessageRange, TopicExtent
 
 AUDITOR = "auditor"
 
 
-class TopicRange(Protocol):
-    """A stretch of a topic, read or to be read."""
-
-    @property
-    def topic(self) -> str: ...
-
-    @property
-    def log(self) -> str: ...
-
-    @property
-    def first(self) -> int: ...
-
-    @property
-    def end(self) -> int: ...
-
-
-A = TypeVar("A", bound=TopicRange)
-
-
-class Extent(Struct, frozen=True):
-    """Where a log was said to begin and to end."""
-
-    start: int
-    end: int
+A = TypeVar("A", bound=MessageRange)
 
 
 def of_one_log(archived: Sequence[A], now: Mapping[str, TopicExtent]) -> tuple[list[A], list[str]]:
@@ -49,14 +25,14 @@ def of_one_log(archived: Sequence[A], now: Mapping[str, TopicExtent]) -> tuple[l
     return [one for one in archived if one.log == logs[one.topic]], warnings
 
 
-def extents(archived: Sequence[TopicRange], now: Mapping[str, TopicExtent]) -> dict[str, Extent]:
+def extents(
+    archived: Sequence[MessageRange], now: Mapping[str, TopicExtent]
+) -> dict[str, TopicExtent]:
     """From where to where each topic is known, by its archive, the proxy, or both."""
-    borders: dict[str, list[tuple[int, int]]] = {}
-    for one in archived:
-        borders.setdefault(one.topic, []).append((one.first, one.end))
-    for topic, where in now.items():
-        borders.setdefault(topic, []).append((where.start, where.end))
-    return {
-        topic: Extent(min(first for first, _ in all_), max(end for _, end in all_))
-        for topic, all_ in sorted(borders.items())
-    }
+    known = [(one.topic, TopicExtent(one.log, one.first, one.end)) for one in archived]
+    found: dict[str, TopicExtent] = {}
+    for topic, one in sorted([*known, *now.items()], key=itemgetter(0)):
+        before = found.get(topic, one)
+        edges = min(before.start, one.start), max(before.end, one.end)
+        found[topic] = TopicExtent(one.log, *edges)
+    return found

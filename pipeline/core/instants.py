@@ -6,6 +6,8 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
+from reliable_pubsub.common.core.start import at_time
+
 MILLISECONDS_MIN: Final = 10**11  # of 1973; a smaller number is taken for seconds, and refused
 _MILLISECONDS: Final = re.compile(r"[0-9]{1,15}\Z")
 
@@ -23,5 +25,4 @@ def instant_ns(text: str) -> int | None:
         instant = datetime.fromisoformat(text)
     except ValueError:
         return None
-    since = instant.replace(tzinfo=instant.tzinfo or UTC) - datetime(1970, 1, 1, tzinfo=UTC)
-    return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1_000
+    return at_time(instant.replace(tzinfo=instant.tzinfo or UTC)).value

@@ -18,7 +18,8 @@ from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.run import LabRun
 from reliable_pubsub.lab.core.verdict import RuleVerdict, Verdict, Violation
 
-from .evidence import AUDITOR, Extent
+from .evidence import AUDITOR
+from .planning import TopicExtent
 
 FaultKind = Literal["differs", "again", "old", "hole", "number", "copy"]
 
@@ -62,7 +63,7 @@ class TopicSight(Struct, frozen=True):
 
 
 def log_verdict(
-    extents: Mapping[str, Extent],
+    extents: Mapping[str, TopicExtent],
     sights: Sequence[TopicSight],
     faults: Sequence[LogFault],
     *,
@@ -101,7 +102,7 @@ def _copies(faults: Sequence[LogFault]) -> Iterator[Violation]:
             yield log_faults.stored_twice(one.topic, one.seen, one.number or 0)
 
 
-def _values(faults: Sequence[LogFault], extents: Mapping[str, Extent]) -> Iterator[Violation]:
+def _values(faults: Sequence[LogFault], extents: Mapping[str, TopicExtent]) -> Iterator[Violation]:
     for one in faults:
         number, end = one.number or 0, min(one.seen.offset, extents[one.topic].end)
         match one.kind:
@@ -117,7 +118,9 @@ def _values(faults: Sequence[LogFault], extents: Mapping[str, Extent]) -> Iterat
                 yield log_faults.hole(one.topic, number, end, one.other)
 
 
-def _edges(extents: Mapping[str, Extent], seen: Mapping[str, TopicSight]) -> Iterator[Violation]:
+def _edges(
+    extents: Mapping[str, TopicExtent], seen: Mapping[str, TopicSight]
+) -> Iterator[Violation]:
     """What is wrong where a log ends, or where the archive and the proxy meet."""
     for topic, extent in extents.items():
         one = seen.get(topic)
@@ -141,7 +144,7 @@ def _order(faults: Sequence[LogFault]) -> Iterator[Violation]:
         yield wrong(one.topic, one.seen, one.number or 0)
 
 
-def _empty_logs(extents: Mapping[str, Extent], pid: int) -> list[AnyLine]:
+def _empty_logs(extents: Mapping[str, TopicExtent], pid: int) -> list[AnyLine]:
     """Return the lines of an auditor who reports that each log ends where it begins."""
     lines: list[AnyLine] = [Begin(at_ns=0, process=AUDITOR, pid=pid, role="auditor", wall_ns=0)]
     for topic, extent in extents.items():

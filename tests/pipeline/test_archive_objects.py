@@ -18,13 +18,20 @@ from reliable_pubsub.pipeline.archive import Archive, archived_files, read_manif
 from reliable_pubsub.pipeline.archive_files import ArchivePlace
 from reliable_pubsub.pipeline.auditing import judge_log, kept_files
 from reliable_pubsub.pipeline.core.places import check_archive, delta_options
-from reliable_pubsub.pipeline.replay import archived_batches, archived_past
 from reliable_pubsub.pipeline.tasks import SparkTasks
 from tests.integration.harness import Service
 
 from .jobs import Jobs, end_of
 from .object_store import ObjectStore
-from .test_archive import Died, catch_up, compact, everything, options, two_topics
+from .test_archive import (
+    Died,
+    archived_payloads,
+    catch_up,
+    compact,
+    everything,
+    options,
+    two_topics,
+)
 from .test_spark_source import patiently
 from .test_spark_source import put as put_rows
 from .test_stream import a_log, put
@@ -113,10 +120,7 @@ class TestAnArchiveInAnObjectStore:
     def test_is_replayed_as_one_in_a_folder(self, bucket: str) -> None:
         catch_up(two_topics(), bucket)
 
-        past = archived_past(bucket, "t", 2, 9)
-        assert [one for batch in archived_batches(*past) for one in batch.payloads] == [
-            b"m%d" % n for n in range(3, 10)
-        ]
+        assert archived_payloads(bucket, "t", 2, 9) == [b"m%d" % n for n in range(3, 10)]
 
     def test_says_which_messages_an_object_had_that_is_gone_or_was_changed(
         self, object_store: ObjectStore, bucket: str
@@ -126,11 +130,11 @@ class TestAnArchiveInAnObjectStore:
         with object_store.system().open_output_stream(address.removeprefix("s3://")) as file:
             file.write(b"PAR1")
         with pytest.raises(DamagedError, match="offsets are 0 to 2 of 't'"):
-            list(archived_batches(*archived_past(bucket, "t", None, None)))
+            archived_payloads(bucket, "t")
         object_store.remove(address)
 
         with pytest.raises(DamagedError, match="No such file"):
-            list(archived_batches(*archived_past(bucket, "t", None, None)))
+            archived_payloads(bucket, "t")
 
     def test_is_not_made_where_something_else_is(
         self, object_store: ObjectStore, bucket: str

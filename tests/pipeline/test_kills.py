@@ -115,8 +115,7 @@ def test_an_archive_whose_driver_java_and_proxy_are_killed_is_that_of_a_calm_run
     )
 
     assert archive.values() == list(range(rows + 100))
-    for one, path in archived_files(archive.folder):
-        check_file(one, path)
+    assert all(map(check_file, archived_files(archive.folder)))
 
 
 @pytest.mark.long
