@@ -108,23 +108,18 @@ def _manifests(table: DeltaTable, place: ArchivePlace) -> list[Manifest]:
     for one in found:
         if place.lacks(unquote(one.path)):
             raise DamagedError(
-                f"{path_of(one, place)}: is not there, and the table says that it holds offsets "
-                f"{one.first} to {one.end - 1} of {one.topic!r}. Nothing was changed: bring the "
-                "file back, or archive the topic to another folder"
+                f"{place.address}/{unquote(one.path)}: is not there, and the table says that it "
+                f"holds offsets {one.first} to {one.end - 1} of {one.topic!r}. Nothing was "
+                "changed: bring the file back, or archive the topic to another folder"
             )
     return found
-
-
-def path_of(manifest: Manifest, place: ArchivePlace) -> str:
-    """Where a file is."""
-    return f"{place.address}/{unquote(manifest.path)}"
 
 
 def archived_files(folder: Location) -> Iterator[ArchivedFile]:
     """The files of an archive, by topic and offset; see `read_manifests`."""
     place = ArchivePlace(folder)
     for one in read_manifests(folder):
-        yield ArchivedFile(one, path_of(one, place))
+        yield ArchivedFile(one, f"{place.address}/{unquote(one.path)}")
 
 
 class Archive:
@@ -134,11 +129,10 @@ class Archive:
         """Open it, or make it.
 
         Raises:
-            ConfigurationError: it cannot be made, or the folder holds something else.
+            ConfigurationError: the folder holds something else.
             DamagedError: an archived file is missing.
         """
         self.place = ArchivePlace(folder)
-        self.place.begin()
         with _asked(self.place):
             is_there = DeltaTable.is_deltatable(self.place.address, self.place.options)
         if not is_there:

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, groupby, pairwise
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,9 +21,7 @@ from .core.columns import ARCHIVE_SCHEMA, ROWS_MAX, TABLE_SCHEMA
 from .core.manifest import SUFFIX, ArchivedFile, Manifest, folder_name
 from .core.options import SourceOptions
 from .core.planning import MessageRange
-from .reading import ReadsLog, arrow_batches
-
-_COMPRESSION: Final = "zstd"
+from .reading import arrow_batches
 
 
 class StageRange(Struct, frozen=True):
@@ -40,7 +38,7 @@ def stage_range(work: StageRange) -> list[Manifest]:
         return write_range(work, reader)
 
 
-def write_range(work: StageRange, reader: ReadsLog) -> list[Manifest]:
+def write_range(work: StageRange, reader: LogReader) -> list[Manifest]:
     """Write a range, by offset: a file for each day.
 
     Raises:
@@ -80,7 +78,7 @@ def _write_file(
     rows, first, last = 0, None, (0, 0)
     with (
         place.new_file(folder) as (file, part),
-        pq.ParquetWriter(file, TABLE_SCHEMA, compression=_COMPRESSION) as writer,
+        pq.ParquetWriter(file, TABLE_SCHEMA, compression="zstd") as writer,
     ):
         for batch in batches:
             columns = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any, Final
 
@@ -16,11 +15,9 @@ from reliable_pubsub.common.terminal import say
 
 from .archive import Archive
 from .archive_tasks import StageRange, stage_range
-from .core.loss import DataLossError
 from .core.options import SourceOptions
 from .core.planning import (
     MessageRange,
-    TopicExtent,
     admitted,
     ending_offsets,
     ranges_between,
@@ -30,7 +27,6 @@ from .core.planning import (
 from .job import (
     SparkWish,
     archive_path,
-    complain_of,
     config_option,
     reading_endpoint,
     running_job,
@@ -55,7 +51,6 @@ class Archiving(Struct, frozen=True, kw_only=True):
     options: SourceOptions
     topics: ProxyTopics
     tasks: SparkTasks
-    warn: Callable[[str], None] = _log.warning
 
     def catch_up(self) -> int:
         """Archive what is stored now; return the number of messages.
@@ -83,13 +78,17 @@ class Archiving(Struct, frozen=True, kw_only=True):
         """What is to be archived, from where the archive ends now."""
         self.archive.refresh()
         extents = self.topics.extents(0)  # not older: another driver may have archived to a new end
-        reached = self.archive.reached(_logs(extents))
-        resumed = resumed_offsets(reached, extents, self.options, _log_loss)
+        reached = self.archive.reached([(topic, one.log) for topic, one in extents.items()])
+        resumed = resumed_offsets(
+            reached, extents, self.options, lambda loss: _log.warning("%s", loss.skipped)
+        )
         for topic, place in resumed.items():
             if topic not in reached and place.offset > 0:
-                self.warn(
-                    f"topic {topic!r}: the archive begins at offset {place.offset:,}; the messages "
-                    "before it were removed from the topic and are in no file"
+                _log.warning(
+                    "topic %r: the archive begins at offset %d; the messages before it were "
+                    "removed from the topic and are in no file",
+                    topic,
+                    place.offset,
                 )
         self.topics.tell_places(resumed)  # from here on retention waits for us
         ends = ending_offsets(None, extents, self.topics.find_time)
@@ -99,14 +98,6 @@ class Archiving(Struct, frozen=True, kw_only=True):
             rows_max=self.options.partition_rows_max,
             ranges_min=1,
         )
-
-
-def _log_loss(loss: DataLossError) -> None:
-    _log.warning("%s", loss.skipped)
-
-
-def _logs(extents: Mapping[str, TopicExtent]) -> set[tuple[str, str]]:
-    return {(topic, extent.log) for topic, extent in extents.items()}
 
 
 @click.command(context_settings=CONTEXT_SETTINGS, epilog=EXIT_CODES)
@@ -180,10 +171,8 @@ def main(
                 refuse_unknown(options, extents)
             archive = Archive(folder)
             quiet |= not available_now
-            with spark_tasks("archive", spark, where, quiet=quiet) as tasks:
-                job = Archiving(
-                    archive=archive, options=options, topics=topics, tasks=tasks, warn=complain_of
-                )
+            with spark_tasks("archive", spark, quiet=quiet) as tasks:
+                job = Archiving(archive=archive, options=options, topics=topics, tasks=tasks)
                 say(f"ready: archive {folder} endpoint={where}")
                 rows = job.catch_up()
                 say(f"done: archived {rows} messages in {folder}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import reduce
 from pathlib import Path
@@ -25,8 +25,7 @@ from reliable_pubsub.lab.verdict_text import show_verdict
 from .archive import archived_files
 from .archive_files import Location
 from .archive_tasks import check_file
-from .core.evidence import extents, of_one_log
-from .core.log_verdict import TopicSight, log_verdict
+from .core.log_verdict import TopicSight, extents, log_verdict, of_one_log
 from .core.manifest import ArchivedFile, Manifest
 from .core.options import SourceOptions
 from .core.planning import TopicExtent, refuse_unknown
@@ -43,8 +42,6 @@ from .job import (
 )
 from .log_rules import archived_messages, live_rows, look_at
 from .tasks import SparkTasks
-
-OnTopic = Callable[[TopicSight], None]
 
 
 def whereabouts(options: SourceOptions) -> dict[str, TopicExtent]:
@@ -67,14 +64,12 @@ def judge_log(
     options: SourceOptions,
     now: Mapping[str, TopicExtent],
     files: Sequence[ArchivedFile],
-    on_topic: OnTopic = lambda sight: None,
-) -> Verdict:
-    """Judge a log by Spark's tasks.
+) -> tuple[list[TopicSight], Verdict]:
+    """Judge a log by Spark's tasks; return what was read of each topic, and the verdict.
 
     Args:
         now: topics of the proxy; empty to leave the proxy out.
         files: files of an archive that hold wanted topics.
-        on_topic: called with each topic that has been read.
 
     Raises:
         DamagedError: an archived file differs from the table's entry.
@@ -89,10 +84,9 @@ def judge_log(
     frames += [live_rows(tasks.spark, options, now)] if now else []
     known = extents(manifests, now)
     sights, faults = look_at(tasks, reduce(DataFrame.union, frames), known) if frames else ([], [])
-    for one in sorted(sights, key=lambda sight: sight.topic):
-        on_topic(one)
     verdict = log_verdict(known, sights, faults, pid=os.getpid())
-    return replace(verdict, warnings=[*strange, *unsealed(manifests), *verdict.warnings])
+    warnings = [*strange, *unsealed(manifests), *verdict.warnings]
+    return sorted(sights, key=lambda sight: sight.topic), replace(verdict, warnings=warnings)
 
 
 def unsealed(manifests: Sequence[Manifest]) -> list[str]:
@@ -143,10 +137,8 @@ def main(
         files = kept_files(archive, wanted) if archive else []
         archived = extents([one.manifest for one in files], {})
         refuse_unknown(wanted, {**archived, **now})
-        reached = (where,) if live else ()
-        sights: list[TopicSight] = []
-        with spark_tasks("audit", spark, *reached, quiet=quiet) as tasks:
-            verdict = judge_log(tasks, wanted, now, files, sights.append)
+        with spark_tasks("audit", spark, quiet=quiet) as tasks:
+            sights, verdict = judge_log(tasks, wanted, now, files)
         for one in sights:
             say(one.summary)
         show_verdict(Console(), verdict, None, Path(), {})

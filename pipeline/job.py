@@ -25,7 +25,6 @@ from reliable_pubsub.common.command_line import (
     settings_from,
 )
 from reliable_pubsub.common.core import names
-from reliable_pubsub.common.core.endpoint import host_of, is_local
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.fields import Problems, read
 from reliable_pubsub.common.core.message_base import Role
@@ -143,7 +142,7 @@ def _type_of(option: click.Parameter) -> Any:
         return bool | UnsetType
     word = str | int | float
     expected = "text or a number" + (", or a list of them" * option.multiple)
-    kind = word | list[str | int | float] if option.multiple else word
+    kind = word | list[word] if option.multiple else word
     return Annotated[kind, Meta(extra={"expected": expected})] | UnsetType
 
 
@@ -178,8 +177,9 @@ def spark_options() -> Callable[[F], F]:
         @wraps(command)
         def wished(*args: Any, master: str | None, conf: tuple[str, ...], **more: Any) -> Any:
             said = {key: more.pop(_argument(option)) for option, key in shown.items()}
+            pairs = [(key, value) for key, value in said.items() if value]
             with readable_errors():
-                pairs = [*((k, v) for k, v in said.items() if v), *map(_pair, conf)]
+                pairs += [pair("--conf", one, begin="spark.") for one in conf]
             return command(*args, spark=SparkWish(master, tuple(pairs)), **more)
 
         options = [
@@ -209,11 +209,16 @@ def _argument(option: str) -> str:
     return option.removeprefix("--").replace("-", "_")
 
 
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key.startswith("spark."):
-        raise UsageError(f"--conf: found {text!r}, expected spark.KEY=VALUE")
-    return key, value
+def pair(option: str, text: str, *, begin: str = "") -> tuple[str, str]:
+    """Parse NAME=VALUE.
+
+    Raises:
+        UsageError: it is something else, or the name begins otherwise.
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name.startswith(begin):
+        raise UsageError(f"{option}: found {text!r}, expected {begin}NAME=VALUE")
+    return name, value
 
 
 def subscriber_endpoint_option() -> Callable[[F], F]:
@@ -314,13 +319,10 @@ class SparkWish(Struct, frozen=True):
 
 
 @contextmanager
-def spark_tasks(
-    name: str, wish: SparkWish, *endpoints: str, quiet: bool = True
-) -> Iterator[SparkTasks]:
+def spark_tasks(name: str, wish: SparkWish, *, quiet: bool = True) -> Iterator[SparkTasks]:
     """A Spark for this job, ended with it.
 
     Args:
-        endpoints: that its tasks ask.
         quiet: in a terminal Spark does not show how far its tasks are.
 
     Raises:
@@ -331,14 +333,7 @@ def spark_tasks(
     spark = _opened(name, SparkWish(wish.master, (shown, *wish.conf)))
     with signals_raise():  # Spark has replaced our handlers by its own
         try:
-            tasks = SparkTasks(spark)
-            for one in {*endpoints} if tasks.elsewhere else ():
-                if is_local(host_of(one, bind=False) or ""):
-                    complain_of(
-                        f"endpoint {one} is of this machine alone; a task on another machine "
-                        "reaches the proxy there only through a tunnel"
-                    )
-            yield tasks
+            yield SparkTasks(spark)
         finally:
             ignore_signals()  # the work is over, one way or the other
             with suppress(*GONE, PySparkException):

@@ -40,10 +40,7 @@ def stored_messages(
     spark: SparkSession, extents: Mapping[str, TopicExtent], schema: str
 ) -> DataFrame:
     """Return the messages of topics, each from where it began to where it ended."""
-    starts = {topic: one.start for topic, one in extents.items()}
-    ends = {topic: one.end for topic, one in extents.items()}
-    edges = {"startingOffsets": starts, "endingOffsets": ends}
-    messages = spark.read.format(JOB_FORMAT).schema(schema)
-    for name, places in edges.items():
-        messages = messages.option(name, msgspec.json.encode(places).decode())
-    return messages.option("subscribe", ",".join(extents)).load()
+    starts = msgspec.json.encode({topic: one.start for topic, one in extents.items()}).decode()
+    ends = msgspec.json.encode({topic: one.end for topic, one in extents.items()}).decode()
+    messages = spark.read.format(JOB_FORMAT).schema(schema).option("subscribe", ",".join(extents))
+    return messages.options(startingOffsets=starts, endingOffsets=ends).load()

@@ -38,6 +38,7 @@ from .job import (
     SparkWish,
     access_to,
     config_option,
+    pair,
     running_job,
     spark_options,
     spark_tasks,
@@ -275,14 +276,14 @@ def main(
             files=named,
             topic=names.exact(topic),
             form=form or format_of(named.values()),
-            options=dict(map(_pair, options)),
+            options=dict(pair("--option", one) for one in options),
             value=value,
             key=key,
             headers=header,
             access=access,
         )
         hold(work, work.splits(), subscriber)
-        with spark_tasks("load", spark, access.put_at, access.read_at, quiet=quiet) as tasks:
+        with spark_tasks("load", spark, quiet=quiet) as tasks:
             outcomes = tasks.run_over(
                 lambda: rows_to_put(tasks.spark, work),
                 lambda rows: put_split(work, rows),
@@ -292,13 +293,6 @@ def main(
         put = sum(one.put for one in outcomes)
         before = sum(one.stored_before for one in outcomes)
         say(f"done: {put} messages put on {topic}, {before} were there ({len(named)} files)")
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise ConfigurationError(f"--option: found {text!r}, expected NAME=VALUE")
-    return name, value
 
 
 def hold(work: FilesToLoad, splits: Sequence[FileSplit], subscriber: str) -> None:
@@ -324,8 +318,8 @@ def check_held(work: FilesToLoad, outcomes: Sequence[SourceOutcome]) -> None:
     Raises:
         NotHeldError: the proxy has removed some of them.
     """
-    put = [each for each in outcomes if each.put]
-    firsts = [each.first for each in put if each.first is not None]
-    lowest = min(firsts) if len(firsts) == len(put) and put else None
+    firsts = [each.first for each in outcomes if each.put]
+    known = [first for first in firsts if first is not None]
+    lowest = min(known, default=None) if known == firsts else None
     report = status_of(work.access.read_at, work.access.retry)
-    check_still_there(work.topic, sum(each.put for each in put), lowest, report)
+    check_still_there(work.topic, sum(each.put for each in outcomes), lowest, report)

@@ -42,11 +42,6 @@ class ReplayTopic(Struct, frozen=True, kw_only=True):
     access: Access
     rate: float | None = None  # messages a second; None: as fast as it goes
 
-    @property
-    def source(self) -> str:
-        """Return its description for errors."""
-        return f"replay {self.client} of {self.wanted.topic!r}"
-
     def batches(self, reader: LogReader) -> Iterator[Batch]:
         """Return its messages.
 
@@ -96,6 +91,6 @@ def replay_topic(
             reader,
             work.target,
             cut_again(work.batches(reader), batches_max),
-            source=work.source,
+            source=f"replay {work.client} of {work.wanted.topic!r}",
             before_put=before_put,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 from pyspark.errors import PySparkException
@@ -36,8 +36,6 @@ from .job_format import job_format
 from .numbered import numbered_publisher
 from .proxy_topics import ProxyTopics
 from .tasks import GONE, SparkTasks
-
-_EVERY_S: Final = 1.0
 
 
 @click.command(context_settings=CONTEXT_SETTINGS, epilog=EXIT_CODES)
@@ -75,7 +73,7 @@ _EVERY_S: Final = 1.0
 @click.option(
     "--every",
     type=click.FloatRange(0.1),
-    default=_EVERY_S,
+    default=1.0,
     show_default=True,
     help="Seconds between two batches, with --continuous.",
 )
@@ -202,7 +200,7 @@ def _extents(query: Query, access: Access, *, may_lack: bool) -> Mapping[str, To
 
 @contextmanager
 def _tasks(access: Access, wish: SparkWish) -> Iterator[SparkTasks]:
-    with spark_tasks("run", wish, access.read_at, access.put_at) as tasks:
+    with spark_tasks("run", wish) as tasks:
         # PySpark writes what it raises to stderr, too, with a hundred lines of Java.
         for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
             PySparkLogger.getLogger(name).disabled = True

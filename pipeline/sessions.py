@@ -24,12 +24,11 @@ from .core.spark_settings import CONNECT, DEFAULT_MASTER, runs_here, settings_of
 from .data_source import ReliablePubSubSource
 from .java import java_home
 
-NAME: Final = "reliable-pubsub"
 _LOG: Final = Path(__file__).with_name("log4j2.properties")
 
 
 def open_session(
-    name: str = NAME,
+    name: str = "reliable-pubsub",
     *,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,

@@ -18,7 +18,6 @@ from reliable_pubsub.common.core.errors import PubSubError
 from reliable_pubsub.common.core.schemas import msgpack_decoder
 
 from .core.spark_failure import NOT_STARTED, SparkGoneError, error_of_task, failure_of
-from .core.spark_settings import runs_here
 from .reading import leave_out_of_collections
 
 W = TypeVar("W")
@@ -60,11 +59,6 @@ class SparkTasks:
     def __init__(self, spark: SparkSession) -> None:
         """Take a session."""
         self.spark = spark
-
-    @property
-    def elsewhere(self) -> bool:
-        """Whether tasks may run on other machines."""
-        return not runs_here(str(self.spark.sparkContext.master))
 
     def round_size(self) -> int:
         """Twice the cores of this moment: Spark may have more of them next time.

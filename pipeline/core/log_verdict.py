@@ -7,7 +7,8 @@ V4. The others are asked of the checker itself, over a run in which the log is e
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from operator import itemgetter
+from typing import Final, Literal, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,10 +19,35 @@ from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.run import LabRun
 from reliable_pubsub.lab.core.verdict import RuleVerdict, Verdict, Violation
 
-from .evidence import AUDITOR
-from .planning import TopicExtent
+from .planning import MessageRange, TopicExtent
 
+AUDITOR: Final = "auditor"
+A = TypeVar("A", bound=MessageRange)
 FaultKind = Literal["differs", "again", "old", "hole", "number", "copy"]
+
+
+def of_one_log(archived: Sequence[A], now: Mapping[str, TopicExtent]) -> tuple[list[A], list[str]]:
+    """What is archived of the log that a topic has now, or had last; and warnings of the rest."""
+    logs = {one.topic: one.log for one in archived} | {t: one.log for t, one in now.items()}
+    strange = sorted({one.topic for one in archived if one.log != logs[one.topic]})
+    warnings = [
+        f"{topic!r}: the archive has another log of that name than the proxy; it was left out"
+        for topic in strange
+    ]
+    return [one for one in archived if one.log == logs[one.topic]], warnings
+
+
+def extents(
+    archived: Sequence[MessageRange], now: Mapping[str, TopicExtent]
+) -> dict[str, TopicExtent]:
+    """From where to where each topic is known, by its archive, the proxy, or both."""
+    known = [(one.topic, TopicExtent(one.log, one.first, one.end)) for one in archived]
+    found: dict[str, TopicExtent] = {}
+    for topic, one in sorted([*known, *now.items()], key=itemgetter(0)):
+        before = found.get(topic, one)
+        edges = min(before.start, one.start), max(before.end, one.end)
+        found[topic] = TopicExtent(one.log, *edges)
+    return found
 
 
 class LogFault(Struct, frozen=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from math import inf
 from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin
 
@@ -23,12 +24,12 @@ from reliable_pubsub.common.core.limits import NUMBER_MAX
 from reliable_pubsub.common.core.retry import RETRIES_MAX, RetryPolicy
 from reliable_pubsub.common.core.schemas import convert, json_decoder
 from reliable_pubsub.common.core.settings import SUBSCRIBER_ENDPOINT
-from reliable_pubsub.common.core.start import parse_start
+from reliable_pubsub.common.core.start import at_time, parse_start
 from reliable_pubsub.common.core.wording import did_you_mean, plain, refused
 
-from .instants import instant_ns
 from .places import check_archive
 
+MILLISECONDS_MIN: Final = 10**11  # of 1973; a smaller number is taken for seconds, and refused
 Table = Literal["messages", "topics", "subscriptions", "publishers"]
 LogEdge = Literal["earliest", "latest"]
 OffsetOption = Annotated[int, Meta(ge=0, le=NUMBER_MAX)] | LogEdge
@@ -310,3 +311,18 @@ def _positions(
         expected = 'earliest, latest, or JSON such as {"a": 23, "b": "latest"}'
         raise _wrong(f"{which}Offsets", offsets, expected) from error
     return Positions(edge, {names.topic(topic): place for topic, place in by_topic.items()})
+
+
+def instant_ns(text: str) -> int | None:
+    """Return an ISO 8601 time or milliseconds as nanoseconds since 1970; None for other text.
+
+    A time without zone is UTC: on a cluster the zone of a machine means nothing.
+    """
+    if re.fullmatch(r"[0-9]{1,15}", text):
+        time_ms = int(text)
+        return None if 0 < time_ms < MILLISECONDS_MIN else time_ms * 1_000_000
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return at_time(instant.replace(tzinfo=instant.tzinfo or UTC)).value

@@ -13,7 +13,7 @@ from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.journal import AnyLine, Begin, End, Found, FoundEnd, Seen
 from reliable_pubsub.lab.core.run import LabRun
 from reliable_pubsub.pipeline.archive_tasks import rows_of
-from reliable_pubsub.pipeline.core.evidence import AUDITOR, extents, of_one_log
+from reliable_pubsub.pipeline.core.log_verdict import AUDITOR, extents, of_one_log
 from reliable_pubsub.pipeline.core.manifest import ArchivedFile
 from reliable_pubsub.pipeline.core.planning import MessageRange, TopicExtent
 from reliable_pubsub.pipeline.reading import stored_range

@@ -21,7 +21,7 @@ from reliable_pubsub.pipeline.core.places import check_archive, delta_options
 from reliable_pubsub.pipeline.tasks import SparkTasks
 from tests.integration.harness import Service
 
-from .jobs import Jobs, end_of
+from .jobs import Jobs, end_of, run_here
 from .object_store import ObjectStore
 from .test_archive import (
     Died,
@@ -148,7 +148,7 @@ class TestAnArchiveInAnObjectStore:
 
 @pytest.mark.long  # `test_kills` has more moments of an archive
 def test_an_archive_whose_driver_is_killed_continues_and_is_audited(
-    spark: SparkSession,
+    jobs_in_this_spark: SparkTasks,
     service: Service,
     object_store: ObjectStore,
     bucket: str,
@@ -160,22 +160,24 @@ def test_an_archive_whose_driver_is_killed_continues_and_is_audited(
     jobs = Jobs(service, monkeypatch)
     words = (
         *("archive", "--topic", "t", "--folder", bucket, "--available-now", "--quiet"),
-        *("--rows-per-file", "250", "--master", "local[2]"),
+        *("--rows-per-file", "250"),
     )
 
-    killed = jobs.start_dying("reliable_pubsub.pipeline.archive:commit", 3, *words)
+    killed = jobs.start_dying(
+        "reliable_pubsub.pipeline.archive:commit", 3, *words, "--master", "local[2]"
+    )
     assert end_of(killed) == -signal.SIGKILL
     before = by_pandas(bucket)
     files = [key for key in object_store.keys(bucket) if key.endswith(".parquet")]
     assert 0 < len(before) < rows
     assert len(files) > len(read_manifests(bucket))
-    jobs.run(*words)
+    run_here(service, *words)
 
     assert by_pandas(bucket) == [("t", n, b"%d" % n) for n in range(rows)]
     assert by_pandas(bucket)[: len(before)] == before
-    verdict = judge_log(SparkTasks(spark), options(), {}, kept_files(bucket, options()))
+    _, verdict = judge_log(jobs_in_this_spark, options(), {}, kept_files(bucket, options()))
     assert verdict.holds
-    jobs.run("replay", "--topic", "t", "--to", "again", "--archive", bucket)
+    run_here(service, "replay", "--topic", "t", "--to", "again", "--archive", bucket)
     assert service.payloads("again") == [b"%d" % n for n in range(rows)]
 
 

@@ -15,8 +15,7 @@ from reliable_pubsub.common.core.keys import ClientKeys, KeyPair, SecureEndpoint
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.run import LabRun
 from reliable_pubsub.lab.core.verdict import RuleVerdict, Verdict
-from reliable_pubsub.pipeline.core.evidence import extents
-from reliable_pubsub.pipeline.core.log_verdict import log_verdict
+from reliable_pubsub.pipeline.core.log_verdict import extents, log_verdict
 from reliable_pubsub.pipeline.core.planning import TopicExtent
 from reliable_pubsub.pipeline.job import Access
 from reliable_pubsub.pipeline.job_format import job_format
