@@ -214,8 +214,8 @@ class _Messages:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task: the messages of a range."""
-        if partition is None:
-            return  # there are none
+        if partition.value is None:
+            return  # Spark's stand-in for "no partition"
         wanted, endpoint = partition.value
         leave_out_of_collections()
         options = self._options

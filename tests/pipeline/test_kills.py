@@ -85,7 +85,8 @@ def test_an_archive_whose_driver_java_and_proxy_are_killed_is_that_of_a_calm_run
     put(service, "t", rows, batch=ROWS_PER_FILE)
     archive = Archive(service, jobs)
 
-    with losing_link(service.subscriber_endpoint, answers=8) as link:
+    # Two answers to the driver, then one to each task: the fourth round has written one file.
+    with losing_link(service.subscriber_endpoint, answers=9) as link:
         jobs.endpoints(subscriber=link.endpoint)
         driver = jobs.start(*archive.words, "--master", "local[1]", "--available-now")
         stalled(link, driver)

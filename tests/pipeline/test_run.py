@@ -37,7 +37,7 @@ CONFIGS = Path(__file__).parents[2] / "configs" / "pipeline"
 WORDS = (CONFIGS / "words.sql").read_text()
 MINUTE_NS = 60_000_000_000
 FIRST_NS = 1_800_000_000 * 1_000_000_000  # 2027-01-15T08:00:00Z
-RETRY = RetryPolicy(timeout_s=0.3, retries_max=60)
+RETRY = RetryPolicy(timeout_s=0.3, retries_max=1_000)
 
 
 def put_minutes(service: Service, minutes: Sequence[int], *, topic: str = "changes") -> None:
