@@ -74,7 +74,7 @@ def jobs_in_this_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> 
     """Commands that are called in this process use the Spark of all tests."""
     tasks = SparkTasks(spark)
     for module in (archiving, auditing, loading, running):
-        monkeypatch.setattr(module, "spark_tasks", lambda *_: nullcontext(tasks))
+        monkeypatch.setattr(module, "spark_tasks", lambda *_, **__: nullcontext(tasks))
     return tasks
 
 
