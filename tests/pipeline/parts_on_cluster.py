@@ -67,7 +67,6 @@ def main(master: str, directory: Path, publishers: str, subscribers: str) -> Non
     settings = {
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100",
         "spark.ui.enabled": "false",
-        "spark.cores.max": "1",  # one executor at a time; after its death one of the other worker
         "spark.executor.extraJavaOptions": java_options(),
         "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
     }

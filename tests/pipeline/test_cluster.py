@@ -30,7 +30,6 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "3",
-    "spark.cores.max": "1",  # one executor at a time; after its death another one
 }
 
 
