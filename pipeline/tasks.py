@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from functools import partial
 from itertools import chain
+from threading import Thread
 from typing import Any, Final, TypeVar, get_type_hints
 
 import msgspec
@@ -123,7 +125,7 @@ class SparkTasks:
         """Do something with Spark that may be done again, as `run` does. Raises as `run`."""
         for _ in range(_ATTEMPTS):
             try:
-                return act()
+                return self._in_a_thread(act)
             except (*GONE, PySparkException) as error:
                 if NOT_STARTED in str(error):
                     continue
@@ -135,6 +137,23 @@ class SparkTasks:
                     "there memory?). What was finished stays: run the same command again to resume"
                 ) from error
         raise SparkGoneError("no Python worker was there in time; run again to resume")
+
+    def _in_a_thread(self, act: Callable[[], T]) -> T:
+        """Do it in a thread: after a signal in this one, Java's next answer would be an old one."""
+        done: Future[T] = Future()
+
+        def do() -> None:
+            try:
+                # Spark looks for formats in the session of the thread that asks.
+                session: Any = self.spark
+                java = SparkSession._get_j_spark_session_class(session._jvm)
+                java.setActiveSession(session._jsparkSession)
+                done.set_result(act())
+            except BaseException as error:  # it is raised where the result is asked for
+                done.set_exception(error)
+
+        Thread(target=do, daemon=True).start()
+        return done.result()
 
 
 def raise_known(error: BaseException) -> None:
