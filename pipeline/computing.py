@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -18,6 +19,7 @@ from reliable_pubsub.common.core.errors import RefusedError, UsageError
 from reliable_pubsub.common.core.schemas import json_decoder
 from reliable_pubsub.common.system import write_whole
 
+from .core.options import SourceOptions
 from .core.planning import TopicExtent
 from .core.progress import lag
 from .core.queries import (
@@ -29,14 +31,42 @@ from .core.queries import (
     quoted,
     view_columns,
 )
-from .core.sink_options import SINK_ID
-from .job_format import JOB_FORMAT, stored_messages
+from .core.sink_options import SINK_ID, SinkOptions
+from .data_source import FORMAT, ReliablePubSubSource
+from .job import Access
 from .sink import QUERY_ID
 
-_LOOK_S: Final = 1  # between two looks at what a stream has done
-_NOTE: Final = "query.json"  # in a checkpoint: the query that began it
+JOB_FORMAT: Final = f"{FORMAT}_job"  # at the endpoints of a job, whose keys are no option
 
 Options = Mapping[str, str]
+
+
+def job_format(access: Access) -> type[ReliablePubSubSource]:
+    """Return the format of a job; an application registers it once."""
+
+    class JobFormat(ReliablePubSubSource):
+        @classmethod
+        def name(cls) -> str:
+            return JOB_FORMAT
+
+        def parsed(self) -> SourceOptions:
+            return replace(super().parsed(), endpoint=access.read_at, retry=access.retry)
+
+        def parsed_sink(self, *, streaming: bool) -> SinkOptions:
+            found = super().parsed_sink(streaming=streaming)
+            return replace(found, endpoint=access.put_at, retry=access.retry)
+
+    return JobFormat
+
+
+def stored_messages(
+    spark: SparkSession, extents: Mapping[str, TopicExtent], schema: str
+) -> DataFrame:
+    """Return the messages of topics, each from where it began to where it ended."""
+    starts = msgspec.json.encode({topic: one.start for topic, one in extents.items()}).decode()
+    ends = msgspec.json.encode({topic: one.end for topic, one in extents.items()}).decode()
+    messages = spark.read.format(JOB_FORMAT).schema(schema).option("subscribe", ",".join(extents))
+    return messages.options(startingOffsets=starts, endingOffsets=ends).load()
 
 
 # What is computed.
@@ -107,7 +137,7 @@ def claim(checkpoint: Path, query: Query) -> None:
     Raises:
         RefusedError: it is of another one.
     """
-    note = checkpoint / _NOTE
+    note = checkpoint / "query.json"
     if note.exists():
         before = json_decoder(Query).decode(note.read_bytes())
         changed = changed_field(before, query)
@@ -183,7 +213,7 @@ def follow(stream: StreamingQuery, query: Query, tell: Callable[[str], None]) ->
     ended = False
     while not ended:
         with _explained(query):
-            ended = bool(stream.awaitTermination(_LOOK_S))
+            ended = bool(stream.awaitTermination(1))
         for progress in stream.recentProgress:
             read = progress["numInputRows"]
             if progress["batchId"] > batch and read:

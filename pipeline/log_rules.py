@@ -19,13 +19,13 @@ from reliable_pubsub.common.core.journal import Seen
 from reliable_pubsub.common.core.schemas import json_decoder
 
 from .archive_tasks import rows_of
+from .computing import job_format, stored_messages
 from .core.log_verdict import FaultKind, LogFault, TopicSight
 from .core.manifest import ArchivedFile
 from .core.options import SourceOptions
 from .core.places import is_in_objects
 from .core.planning import TopicExtent
 from .job import Access
-from .job_format import job_format, stored_messages
 from .tasks import SparkTasks
 
 STRETCH: Final = 4_096  # what a window of Spark holds as rows, without a sorter of its own

@@ -16,7 +16,7 @@ from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.errors import ConfigurationError, UsageError
 from reliable_pubsub.common.terminal import say
 
-from .computing import claim, follow, run_id_of, run_once, start_stream
+from .computing import claim, follow, job_format, run_id_of, run_once, start_stream
 from .core.planning import TopicExtent, refuse_unknown
 from .core.queries import OUTPUT_MODES, OutputMode, Query, parse_query
 from .job import (
@@ -32,7 +32,6 @@ from .job import (
     subscriber_endpoint_option,
     topics_wanted,
 )
-from .job_format import job_format
 from .numbered import numbered_publisher
 from .proxy_topics import ProxyTopics
 from .tasks import GONE, SparkTasks

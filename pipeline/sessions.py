@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from reliable_pubsub.common.core.errors import UsageError
 
-from .core.spark_settings import CONNECT, DEFAULT_MASTER, runs_here, settings_of
+from .core.spark_settings import DEFAULT_MASTER, runs_here, settings_of
 from .data_source import ReliablePubSubSource
 from .java import java_home
 
@@ -120,7 +120,7 @@ def _said(master: str | None, conf: Mapping[str, str] | None) -> dict[str, str]:
     """
     said = dict(conf or {}) | ({"spark.master": master} if master else {})
     remote = said.get("spark.remote", os.environ.get("SPARK_REMOTE", ""))
-    if remote or said.get("spark.master", "").startswith(CONNECT):
+    if remote or said.get("spark.master", "").startswith("sc://"):
         raise UsageError(
             f"{remote or said['spark.master']} is a server of Spark Connect, and the jobs and "
             "session() need a Spark of their own: give another master, and unset SPARK_REMOTE. To "

@@ -15,10 +15,10 @@ from reliable_pubsub.common.core.keys import ClientKeys, KeyPair, SecureEndpoint
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.run import LabRun
 from reliable_pubsub.lab.core.verdict import RuleVerdict, Verdict
+from reliable_pubsub.pipeline.computing import job_format
 from reliable_pubsub.pipeline.core.log_verdict import extents, log_verdict
 from reliable_pubsub.pipeline.core.planning import TopicExtent
 from reliable_pubsub.pipeline.job import Access
-from reliable_pubsub.pipeline.job_format import job_format
 from reliable_pubsub.pipeline.log_rules import ARCHIVED, LIVE, look_at
 from reliable_pubsub.pipeline.tasks import SparkTasks
 from tests.integration.harness import NOWHERE, STUBBORN

@@ -20,13 +20,13 @@ from reliable_pubsub.pipeline import running
 from reliable_pubsub.pipeline.computing import (
     claim,
     follow,
+    job_format,
     run_once,
     start_stream,
 )
 from reliable_pubsub.pipeline.core.planning import TopicExtent
 from reliable_pubsub.pipeline.core.queries import OutputMode, Query
 from reliable_pubsub.pipeline.job import Access
-from reliable_pubsub.pipeline.job_format import job_format
 from reliable_pubsub.pipeline.tasks import SparkTasks
 from tests.integration.harness import Service, eventually, losing_link
 
