@@ -33,6 +33,7 @@ from .archive_files import LOG, ArchivePlace, Location
 from .core.columns import TABLE_SCHEMA
 from .core.manifest import (
     PARTITIONS,
+    ArchivedFile,
     Manifest,
     app_id,
     archived_to,
@@ -107,23 +108,18 @@ def _manifests(table: DeltaTable, place: ArchivePlace) -> list[Manifest]:
     for one in found:
         if place.lacks(unquote(one.path)):
             raise DamagedError(
-                f"{path_of(one, place)}: is not there, and the table says that it holds offsets "
-                f"{one.first} to {one.end - 1} of {one.topic!r}. Nothing was changed: bring the "
-                "file back, or archive the topic to another folder"
+                f"{place.address}/{unquote(one.path)}: is not there, and the table says that it "
+                f"holds offsets {one.first} to {one.end - 1} of {one.topic!r}. Nothing was "
+                "changed: bring the file back, or archive the topic to another folder"
             )
     return found
 
 
-def path_of(manifest: Manifest, place: ArchivePlace) -> str:
-    """Where a file is."""
-    return f"{place.address}/{unquote(manifest.path)}"
-
-
-def archived_files(folder: Location) -> Iterator[tuple[Manifest, str]]:
-    """The files of an archive, and where they are, by topic and offset; see `read_manifests`."""
+def archived_files(folder: Location) -> Iterator[ArchivedFile]:
+    """The files of an archive, by topic and offset; see `read_manifests`."""
     place = ArchivePlace(folder)
     for one in read_manifests(folder):
-        yield one, path_of(one, place)
+        yield ArchivedFile(one, f"{place.address}/{unquote(one.path)}")
 
 
 class Archive:
@@ -133,11 +129,10 @@ class Archive:
         """Open it, or make it.
 
         Raises:
-            ConfigurationError: it cannot be made, or the folder holds something else.
+            ConfigurationError: the folder holds something else.
             DamagedError: an archived file is missing.
         """
         self.place = ArchivePlace(folder)
-        self.place.begin()
         with _asked(self.place):
             is_there = DeltaTable.is_deltatable(self.place.address, self.place.options)
         if not is_there:

@@ -73,20 +73,6 @@ class ArchivePlace:
         self.address = str(Path(self.name).absolute()) if self.is_local else self.name
         self.options = None if self.is_local else delta_options(os.environ)  # for `deltalake`
 
-    def begin(self) -> None:
-        """Make the folder; a prefix exists when an object does.
-
-        Raises:
-            ConfigurationError: it cannot be made.
-        """
-        if self.is_local:
-            try:
-                Path(self.address).mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise ConfigurationError(
-                    f"{self.name}: cannot be made: {error.strerror}"
-                ) from error
-
     def entries(self) -> set[str]:
         """Return the names that are there.
 

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, groupby, pairwise
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,63 +14,45 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 
 from reliable_pubsub.common.core.errors import DamagedError
-from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.subscriber.reader import LogReader
 
 from .archive_files import ArchivePlace, digest_and_size, open_file
 from .core.columns import ARCHIVE_SCHEMA, ROWS_MAX, TABLE_SCHEMA
-from .core.manifest import SUFFIX, Manifest, folder_name
+from .core.manifest import SUFFIX, ArchivedFile, Manifest, folder_name
+from .core.options import SourceOptions
 from .core.planning import MessageRange
-from .reading import ReadsLog, arrow_batches
-
-_COMPRESSION: Final = "zstd"
+from .reading import arrow_batches
 
 
-class StageRange(Struct, frozen=True, kw_only=True):
+class StageRange(Struct, frozen=True):
     """Write this range to this archive."""
 
     wanted: MessageRange
     archive: str  # its address
-    endpoint: str
-    retry: RetryPolicy
-    fail_on_data_loss: bool = True
-
-
-class ArchivedFile(Struct, frozen=True):
-    """A file of an archive, for a task that reads it."""
-
-    manifest: Manifest
-    path: str  # its address
+    options: SourceOptions  # how it is read
 
 
 def stage_range(work: StageRange) -> list[Manifest]:
     """In a task: write a range; see `write_range`."""
-    with LogReader(work.endpoint, retry=work.retry) as reader:
+    with LogReader(work.options.endpoint, retry=work.options.retry) as reader:
         return write_range(work, reader)
 
 
-def write_range(work: StageRange, reader: ReadsLog) -> list[Manifest]:
-    """Write a range: a file for each day.
+def write_range(work: StageRange, reader: LogReader) -> list[Manifest]:
+    """Write a range, by offset: a file for each day.
 
     Raises:
         DataLossError: not all of it is there.
         ProxyUnreachableError.
     """
-    wanted = work.wanted
-    batches = arrow_batches(
-        wanted, reader, ARCHIVE_SCHEMA, fail_on_data_loss=work.fail_on_data_loss
-    )
-    return write_files(ArchivePlace(work.archive), wanted.topic, wanted.log, batches)
-
-
-def write_files(
-    place: ArchivePlace, topic: str, log: str, batches: Iterator[pa.RecordBatch]
-) -> list[Manifest]:
-    """Write messages in the columns of `ARCHIVE_SCHEMA`, by offset: a file for each day."""
+    place, wanted = ArchivePlace(work.archive), work.wanted
     place.check_seen()
+    batches = arrow_batches(
+        wanted, reader, ARCHIVE_SCHEMA, fail_on_data_loss=work.options.fail_on_data_loss
+    )
     runs = (run for batch in batches for run in _by_day(batch))
     return [
-        _write_file(place, topic, log, day, (rows for _, rows in some))
+        _write_file(place, wanted, day, (rows for _, rows in some))
         for day, some in groupby(runs, key=itemgetter(0))
     ]
 
@@ -84,18 +66,19 @@ def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 
 def _write_file(
-    place: ArchivePlace, topic: str, log: str, day: str, batches: Iterator[pa.RecordBatch]
+    place: ArchivePlace, wanted: MessageRange, day: str, batches: Iterator[pa.RecordBatch]
 ) -> Manifest:
     """A file of this attempt alone: of two that Spark makes, one may be thought dead and write.
 
     What the table is partitioned by stands in the file too, for readers of single files.
     """
+    topic, log = wanted.topic, wanted.log
     folder = folder_name(topic, log, day)
     partition = {"topic": topic, "log": log, "day": pa.scalar(day).cast(pa.date32())}
     rows, first, last = 0, None, (0, 0)
     with (
         place.new_file(folder) as (file, part),
-        pq.ParquetWriter(file, TABLE_SCHEMA, compression=_COMPRESSION) as writer,
+        pq.ParquetWriter(file, TABLE_SCHEMA, compression="zstd") as writer,
     ):
         for batch in batches:
             columns = [
@@ -126,14 +109,15 @@ def _write_file(
     )
 
 
-def check_file(manifest: Manifest, path: str) -> None:
-    """Hold a file against what the table says of it.
+def check_file(work: ArchivedFile) -> bool:
+    """In a task, or here: compare a file with what the table says of it.
 
     A file that another program has compacted has none of our checksums: its size is compared.
 
     Raises:
         DamagedError: it is another one, or cannot be read.
     """
+    manifest, path = work
     digest, count = digest_and_size(path)
     if count != manifest.bytes or manifest.sha256 not in (digest, ""):
         raise DamagedError(
@@ -141,11 +125,6 @@ def check_file(manifest: Manifest, path: str) -> None:
             f"{manifest.bytes:,} and {manifest.sha256[:16]}...: the file was changed. Its "
             f"offsets are {manifest.first} to {manifest.end - 1} of {manifest.topic!r}"
         )
-
-
-def seal_holds(work: ArchivedFile) -> bool:
-    """In a task: see that a file is what the table says. Raises as `check_file`."""
-    check_file(work.manifest, work.path)
     return True
 
 

@@ -20,7 +20,7 @@ from reliable_pubsub.common.transport import SystemClock
 
 from .archive import archived_files, read_manifests
 from .archive_files import Location, open_file
-from .archive_tasks import rows_of
+from .archive_tasks import check_file, rows_of
 from .core.columns import ROWS_MAX, TABLE_SCHEMA
 from .core.loss import DataLossError
 from .core.manifest import newest_logs
@@ -58,9 +58,7 @@ class ArchiveTopics:
             logs = newest_logs(read_manifests(self._options.archive))
             self.names = logs.keys()
             self._extents = {
-                topic: TopicExtent(
-                    files[-1].log, files[0].first, files[-1].end, sum(one.bytes for one in files)
-                )
+                topic: TopicExtent(files[-1].log, files[0].first, files[-1].end)
                 for topic, files in logs.items()
                 if self._options.wants(topic)
             }
@@ -94,45 +92,48 @@ class ArchiveTopics:
 
 
 def archived_range(
-    wanted: MessageRange, archive: Location, schema: pa.Schema, *, fail_on_data_loss: bool
+    wanted: MessageRange,
+    archive: Location,
+    schema: pa.Schema,
+    *,
+    fail_on_data_loss: bool,
+    checked: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """In a task: the messages of a range in Arrow.
+    """The messages of a range in Arrow.
 
     Args:
         schema: the columns that are asked for, by their names.
+        checked: compare each file with what the table says of it.
 
     Raises:
         DataLossError: not all of it is there.
+        DamagedError: a file differs from the table's entry.
     """
+
+    def lose(first: int, end: int) -> None:
+        why = "the archive does not have all of them"
+        loss = DataLossError(topic=wanted.topic, first=first, end=end, why=why)
+        loss.raise_or_tell(fail_on_data_loss, _log.warning)
+
     offset = wanted.first
     stored = [*dict.fromkeys(("offset", *(_STORED.get(name, name) for name in schema.names)))]
     kinds = pa.schema([TABLE_SCHEMA.field(name) for name in stored])
-    for one, path in archived_files(archive):
+    for file in archived_files(archive):
+        one, path = file
         if (one.topic, one.log) != (wanted.topic, wanted.log):
             continue
         if one.end <= offset or one.first >= wanted.end:
             continue
+        if checked:
+            check_file(file)
         rows = pa.Table.from_batches(rows_of(one, path, stored, wanted), kinds)
         whole = one.first <= offset and rows.num_rows == min(one.end, wanted.end) - offset
         if not whole:
-            _lose(wanted, offset, max(one.first, offset + 1), fail_on_data_loss)
+            lose(offset, max(one.first, offset + 1))
         if "event_time" in schema.names:
             micros = pc.divide(rows.column("event_time_ns"), 1000)
             rows = rows.append_column("event_time", micros.cast(pa.timestamp("us", "UTC")))
         yield from rows.select(schema.names).cast(schema).to_batches(max_chunksize=ROWS_MAX)
         offset = one.end
     if offset < wanted.end:
-        _lose(wanted, offset, wanted.end, fail_on_data_loss)
-
-
-def _lose(wanted: MessageRange, first: int, end: int, fail_on_data_loss: bool) -> None:
-    """Say that messages are not there.
-
-    Raises:
-        DataLossError.
-    """
-    why = "the archive does not have all of them"
-    loss = DataLossError(topic=wanted.topic, first=first, end=end, why=why)
-    if fail_on_data_loss:
-        raise loss
-    _log.warning("%s", loss.skipped)
+        lose(offset, wanted.end)

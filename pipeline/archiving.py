@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Final
 
@@ -12,16 +11,13 @@ import click
 from msgspec import Struct
 
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, asking_options
-from reliable_pubsub.common.progress import progress_bar
 from reliable_pubsub.common.terminal import say
 
 from .archive import Archive
 from .archive_tasks import StageRange, stage_range
-from .core.loss import DataLossError
 from .core.options import SourceOptions
 from .core.planning import (
     MessageRange,
-    TopicExtent,
     admitted,
     ending_offsets,
     ranges_between,
@@ -29,9 +25,8 @@ from .core.planning import (
     resumed_offsets,
 )
 from .job import (
-    ArchivePath,
     SparkWish,
-    complain_of,
+    archive_path,
     config_option,
     reading_endpoint,
     running_job,
@@ -41,7 +36,7 @@ from .job import (
     topics_wanted,
 )
 from .proxy_topics import ProxyTopics
-from .tasks import Tasks
+from .tasks import SparkTasks
 
 ROWS_PER_FILE: Final = 250_000
 ROUND_S: Final = 10.0  # without --available-now: how often there are new files
@@ -55,26 +50,10 @@ class Archiving(Struct, frozen=True, kw_only=True):
     archive: Archive
     options: SourceOptions
     topics: ProxyTopics
-    tasks: Tasks
-    warn: Callable[[str], None] = _log.warning
+    tasks: SparkTasks
 
-    def backlog(self) -> int:
-        """Messages that are stored and not archived."""
-        extents = self.topics.extents()
-        reached = self.archive.reached(_logs(extents))
-        return sum(
-            max(extent.end - (reached[topic].offset if topic in reached else extent.start), 0)
-            for topic, extent in extents.items()
-        )
-
-    def catch_up(self, advance: Callable[[int, str], None] = lambda rows, topic: None) -> int:
-        """Archive what is stored now.
-
-        Args:
-            advance: called with the number of archived messages, and the topic of the last ones.
-
-        Returns:
-            How many messages.
+    def catch_up(self) -> int:
+        """Archive what is stored now; return the number of messages.
 
         Raises:
             DataLossError: the next messages were removed, or the topic is another one.
@@ -86,29 +65,30 @@ class Archiving(Struct, frozen=True, kw_only=True):
         while planned:
             size = self.tasks.round_size()  # Spark may have more cores than a round ago
             some, planned = planned[:size], planned[size:]
-            staged = [
-                file for files in self.tasks.run(stage_range, self._work(some)) for file in files
-            ]
+            work = [StageRange(one, self.archive.place.address, self.options) for one in some]
+            staged = [file for files in self.tasks.run(stage_range, work) for file in files]
             if not self.archive.add(staged, {(one.topic, one.log): one.end for one in some}):
                 planned = self._planned()  # another driver was there first
                 continue
             self.topics.tell_places(self.archive.reached())
-            count = sum(one.rows for one in staged)
-            advance(count, some[-1].topic)
-            rows += count
+            rows += sum(one.rows for one in staged)
         return rows
 
     def _planned(self) -> list[MessageRange]:
         """What is to be archived, from where the archive ends now."""
         self.archive.refresh()
         extents = self.topics.extents(0)  # not older: another driver may have archived to a new end
-        reached = self.archive.reached(_logs(extents))
-        resumed = resumed_offsets(reached, extents, self.options, _log_loss)
+        reached = self.archive.reached([(topic, one.log) for topic, one in extents.items()])
+        resumed = resumed_offsets(
+            reached, extents, self.options, lambda loss: _log.warning("%s", loss.skipped)
+        )
         for topic, place in resumed.items():
             if topic not in reached and place.offset > 0:
-                self.warn(
-                    f"topic {topic!r}: the archive begins at offset {place.offset:,}; the messages "
-                    "before it were removed from the topic and are in no file"
+                _log.warning(
+                    "topic %r: the archive begins at offset %d; the messages before it were "
+                    "removed from the topic and are in no file",
+                    topic,
+                    place.offset,
                 )
         self.topics.tell_places(resumed)  # from here on retention waits for us
         ends = ending_offsets(None, extents, self.topics.find_time)
@@ -119,26 +99,6 @@ class Archiving(Struct, frozen=True, kw_only=True):
             ranges_min=1,
         )
 
-    def _work(self, ranges: Sequence[MessageRange]) -> list[StageRange]:
-        return [
-            StageRange(
-                wanted=one,
-                archive=self.archive.place.address,
-                endpoint=self.options.endpoint,
-                retry=self.options.retry,
-                fail_on_data_loss=self.options.fail_on_data_loss,
-            )
-            for one in ranges
-        ]
-
-
-def _log_loss(loss: DataLossError) -> None:
-    _log.warning("%s", loss.skipped)
-
-
-def _logs(extents: Mapping[str, TopicExtent]) -> set[tuple[str, str]]:
-    return {(topic, extent.log) for topic, extent in extents.items()}
-
 
 @click.command(context_settings=CONTEXT_SETTINGS, epilog=EXIT_CODES)
 @config_option()
@@ -146,7 +106,7 @@ def _logs(extents: Mapping[str, TopicExtent]) -> set[tuple[str, str]]:
 @click.option(
     "--folder",
     required=True,
-    type=ArchivePath(),
+    type=archive_path(),
     help="The archive, a Delta table: a folder that all machines see, or s3://BUCKET/PREFIX.",
 )
 @click.option(
@@ -210,21 +170,14 @@ def main(
             if available_now:
                 refuse_unknown(options, extents)
             archive = Archive(folder)
-            with spark_tasks("archive", spark, where) as tasks:
-                job = Archiving(
-                    archive=archive, options=options, topics=topics, tasks=tasks, warn=complain_of
-                )
+            quiet |= not available_now
+            with spark_tasks("archive", spark, quiet=quiet) as tasks:
+                job = Archiving(archive=archive, options=options, topics=topics, tasks=tasks)
                 say(f"ready: archive {folder} endpoint={where}")
-                _run(job, quiet=quiet, every_s=None if available_now else every)
-
-
-def _run(job: Archiving, *, quiet: bool, every_s: float | None) -> None:
-    """One round, or round after round."""
-    with progress_bar(job.backlog(), 0, quiet=quiet or every_s is not None) as advance:
-        rows = job.catch_up(advance)
-    say(f"done: archived {rows} messages in {job.archive.place.name}")
-    while every_s is not None:
-        time.sleep(every_s)
-        rows = job.catch_up()
-        if rows:
-            say(f"archived {rows} messages")
+                rows = job.catch_up()
+                say(f"done: archived {rows} messages in {folder}")
+                while not available_now:
+                    time.sleep(every)
+                    rows = job.catch_up()
+                    if rows:
+                        say(f"archived {rows} messages")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import reduce
 from pathlib import Path
@@ -17,8 +17,6 @@ from rich.console import Console
 
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, asking_options
 from reliable_pubsub.common.core.errors import UsageError
-from reliable_pubsub.common.core.wording import did_you_mean
-from reliable_pubsub.common.progress import progress_bar
 from reliable_pubsub.common.terminal import say
 from reliable_pubsub.lab.__main__ import EXIT_CODES, VIOLATED
 from reliable_pubsub.lab.core.verdict import Verdict
@@ -26,15 +24,15 @@ from reliable_pubsub.lab.verdict_text import show_verdict
 
 from .archive import archived_files
 from .archive_files import Location
-from .archive_tasks import ArchivedFile, seal_holds
-from .core.evidence import extents, of_one_log
-from .core.log_verdict import TopicSight, log_verdict
-from .core.manifest import Manifest
+from .archive_tasks import check_file
+from .core.log_verdict import TopicSight, extents, log_verdict, of_one_log
+from .core.manifest import ArchivedFile, Manifest
 from .core.options import SourceOptions
-from .core.planning import TopicExtent
+from .core.planning import TopicExtent, refuse_unknown
+from .data_source import topics_of
 from .job import (
-    ArchivePath,
     SparkWish,
+    archive_path,
     config_option,
     reading_endpoint,
     running_job,
@@ -43,41 +41,22 @@ from .job import (
     topics_wanted,
 )
 from .log_rules import archived_messages, live_rows, look_at
-from .proxy_topics import ProxyTopics
 from .tasks import SparkTasks
-
-OnTopic = Callable[[TopicSight], None]
 
 
 def whereabouts(options: SourceOptions) -> dict[str, TopicExtent]:
-    """Return the proxy's report about each wanted topic.
+    """Return what the proxy, or the archive, has of each wanted topic.
 
     Raises:
-        ProxyUnreachableError.
+        ProxyUnreachableError, ConfigurationError.
     """
-    with closing(ProxyTopics(options)) as topics:
+    with closing(topics_of(options)) as topics:
         return topics.extents()
 
 
 def kept_files(archive: Location, options: SourceOptions) -> list[ArchivedFile]:
     """Return the files of an archive that hold wanted topics."""
-    return [
-        ArchivedFile(one, path) for one, path in archived_files(archive) if options.wants(one.topic)
-    ]
-
-
-def refuse_unread(options: SourceOptions, found: Collection[str]) -> None:
-    """Check that the audit reads every named topic.
-
-    Raises:
-        UsageError: one is missing, so the verdict would not cover it.
-    """
-    for topic in options.topics:
-        if topic not in found:
-            raise UsageError(
-                f"topic {topic!r} is neither at the proxy (--live) nor in the archive (--archive) "
-                f"that is read{did_you_mean(topic, found)}"
-            )
+    return [one for one in archived_files(archive) if options.wants(one.manifest.topic)]
 
 
 def judge_log(
@@ -85,14 +64,12 @@ def judge_log(
     options: SourceOptions,
     now: Mapping[str, TopicExtent],
     files: Sequence[ArchivedFile],
-    on_topic: OnTopic = lambda sight: None,
-) -> Verdict:
-    """Judge a log by Spark's tasks.
+) -> tuple[list[TopicSight], Verdict]:
+    """Judge a log by Spark's tasks; return what was read of each topic, and the verdict.
 
     Args:
         now: topics of the proxy; empty to leave the proxy out.
         files: files of an archive that hold wanted topics.
-        on_topic: called with each topic that has been read.
 
     Raises:
         DamagedError: an archived file differs from the table's entry.
@@ -102,15 +79,14 @@ def judge_log(
     by_manifest = {one.manifest: one for one in files}
     manifests, strange = of_one_log(list(by_manifest), now)
     files = [by_manifest[one] for one in manifests]
-    tasks.run(seal_holds, files)
+    tasks.run(check_file, files)
     frames = [archived_messages(tasks.spark, files)] if files else []
     frames += [live_rows(tasks.spark, options, now)] if now else []
     known = extents(manifests, now)
     sights, faults = look_at(tasks, reduce(DataFrame.union, frames), known) if frames else ([], [])
-    for one in sorted(sights, key=lambda sight: sight.topic):
-        on_topic(one)
     verdict = log_verdict(known, sights, faults, pid=os.getpid())
-    return replace(verdict, warnings=[*strange, *unsealed(manifests), *verdict.warnings])
+    warnings = [*strange, *unsealed(manifests), *verdict.warnings]
+    return sorted(sights, key=lambda sight: sight.topic), replace(verdict, warnings=warnings)
 
 
 def unsealed(manifests: Sequence[Manifest]) -> list[str]:
@@ -130,7 +106,7 @@ def unsealed(manifests: Sequence[Manifest]) -> list[str]:
 @click.option("--topic", multiple=True, help="Read only this topic; repeatable.")
 @click.option("--live", is_flag=True, help="Read the proxy's topics.")
 @click.option(
-    "--archive", type=ArchivePath(), help="Read this archive, a folder or s3://BUCKET/PREFIX."
+    "--archive", type=archive_path(), help="Read this archive, a folder or s3://BUCKET/PREFIX."
 )
 @spark_options()
 @asking_options("subscriber")
@@ -159,24 +135,12 @@ def main(
         wanted = topics_wanted(topic, "" if topic else ".*", endpoint=where, retry=retry)
         now = whereabouts(wanted) if live else {}
         files = kept_files(archive, wanted) if archive else []
-        refuse_unread(wanted, {*now, *(one.manifest.topic for one in files)})
-        total = sum(one.end - one.start for one in now.values())
-        total += sum(one.manifest.rows for one in files)
-        reached = (where,) if live else ()
-        console = Console()
-        with (
-            spark_tasks("audit", spark, *reached) as tasks,
-            progress_bar(total, 0, quiet=quiet) as advance,
-        ):
-            lines: list[str] = []
-
-            def on_topic(sight: TopicSight) -> None:
-                advance(sight.entries, sight.topic)
-                lines.append(sight.summary)
-
-            verdict = judge_log(tasks, wanted, now, files, on_topic)
-        for line in lines:
-            say(line)
-        show_verdict(console, verdict, None, Path(), {})
+        archived = extents([one.manifest for one in files], {})
+        refuse_unknown(wanted, {**archived, **now})
+        with spark_tasks("audit", spark, quiet=quiet) as tasks:
+            sights, verdict = judge_log(tasks, wanted, now, files)
+        for one in sights:
+            say(one.summary)
+        show_verdict(Console(), verdict, None, Path(), {})
         if not verdict.holds:
             sys.exit(VIOLATED)

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from msgspec import Struct
+from msgspec.structs import replace
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSourceWriter
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import StructType
 
 from reliable_pubsub.common.core.errors import RefusedError, UsageError
 from reliable_pubsub.common.core.schemas import json_decoder
@@ -33,21 +31,18 @@ from .core.queries import (
     quoted,
     view_columns,
 )
-from .core.sink_options import SinkOptions
+from .core.sink_options import SINK_ID, SinkOptions
 from .data_source import FORMAT, ReliablePubSubSource
 from .job import Access
-from .sessions import is_connect
-from .sink import QuerySink
+from .sink import QUERY_ID
 
-JOB_FORMAT: Final = f"{FORMAT}_job"
-_LOOK_S: Final = 1  # between two looks at what a stream has done
-_NOTE: Final = "query.json"  # in a checkpoint: the query that began it
+JOB_FORMAT: Final = f"{FORMAT}_job"  # at the endpoints of a job, whose keys are no option
 
 Options = Mapping[str, str]
 
 
 def job_format(access: Access) -> type[ReliablePubSubSource]:
-    """The format `reliable_pubsub` at these endpoints."""
+    """Return the format of a job; an application registers it once."""
 
     class JobFormat(ReliablePubSubSource):
         @classmethod
@@ -55,19 +50,23 @@ def job_format(access: Access) -> type[ReliablePubSubSource]:
             return JOB_FORMAT
 
         def parsed(self) -> SourceOptions:
-            found = super().parsed()
-            return msgspec.structs.replace(found, endpoint=access.read_at, retry=access.retry)
+            return replace(super().parsed(), endpoint=access.read_at, retry=access.retry)
 
         def parsed_sink(self, *, streaming: bool) -> SinkOptions:
             found = super().parsed_sink(streaming=streaming)
-            return msgspec.structs.replace(found, endpoint=access.put_at, retry=access.retry)
-
-        def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-            sink = super().writer(schema, overwrite)
-            options = self.parsed_sink(streaming=False)
-            return sink if options.app_id else QuerySink(options)
+            return replace(found, endpoint=access.put_at, retry=access.retry)
 
     return JobFormat
+
+
+def stored_messages(
+    spark: SparkSession, extents: Mapping[str, TopicExtent], schema: str
+) -> DataFrame:
+    """Return the messages of topics, each from where it began to where it ended."""
+    starts = msgspec.json.encode({topic: one.start for topic, one in extents.items()}).decode()
+    ends = msgspec.json.encode({topic: one.end for topic, one in extents.items()}).decode()
+    messages = spark.read.format(JOB_FORMAT).schema(schema).option("subscribe", ",".join(extents))
+    return messages.options(startingOffsets=starts, endingOffsets=ends).load()
 
 
 # What is computed.
@@ -115,43 +114,18 @@ def run_id_of(query: Query, extents: Mapping[str, TopicExtent]) -> str:
 
 
 def run_once(
-    spark: SparkSession,
-    query: Query,
-    extents: Mapping[str, TopicExtent],
-    writer: str,
-    *,
-    atomic: bool = True,
+    spark: SparkSession, query: Query, extents: Mapping[str, TopicExtent], writer: str
 ) -> None:
-    """Put the result over these messages; under the same writer nothing a second time.
-
-    Args:
-        atomic: as one transaction; else of any size, in parts (docs/decisions/0017).
-    """
-
-    def read(topic: str) -> DataFrame:
-        one = extents[topic]
-        edges = {
-            f"{edge}Offsets": msgspec.json.encode({topic: place}).decode()
-            for edge, place in (("starting", one.start), ("ending", one.end))
-        }
-        messages = spark.read.format(JOB_FORMAT).schema(READ).options(subscribe=topic, **edges)
-        return messages.load()
-
+    """Put the result over these messages; under the same writer nothing a second time."""
     with _explained(query):
-        messages = result_of(spark, query, read)
+        messages = result_of(
+            spark, query, lambda topic: stored_messages(spark, {topic: extents[topic]}, READ)
+        )
         sink = messages.write.format(JOB_FORMAT).mode("append")
-        sink.options(topic=query.target, txnAppId=writer, txnVersion="0", atomic=atomic).save()
+        sink.options(topic=query.target, txnAppId=writer, txnVersion="0").save()
 
 
 # Over what comes.
-
-
-class Streaming(Struct, frozen=True, kw_only=True):
-    """How a query continues."""
-
-    checkpoint: Path
-    every_s: float | None  # None: end with what is stored now
-    source: Options = {}  # of each source
 
 
 def claim(checkpoint: Path, query: Query) -> None:
@@ -163,7 +137,7 @@ def claim(checkpoint: Path, query: Query) -> None:
     Raises:
         RefusedError: it is of another one.
     """
-    note = checkpoint / _NOTE
+    note = checkpoint / "query.json"
     if note.exists():
         before = json_decoder(Query).decode(note.read_bytes())
         changed = changed_field(before, query)
@@ -182,8 +156,14 @@ def claim(checkpoint: Path, query: Query) -> None:
         write_whole(note, msgspec.json.encode(query))
 
 
-def start_stream(spark: SparkSession, query: Query, how: Streaming) -> StreamingQuery:
+def start_stream(
+    spark: SparkSession, query: Query, checkpoint: Path, every_s: float | None, source: Options
+) -> StreamingQuery:
     """Start the query; it continues where its checkpoint ends.
+
+    Args:
+        every_s: between two batches; None: end with what is stored now.
+        source: options of each source.
 
     Raises:
         UsageError: Spark refuses it, as one that goes on.
@@ -191,7 +171,7 @@ def start_stream(spark: SparkSession, query: Query, how: Streaming) -> Streaming
 
     def read(topic: str) -> DataFrame:
         messages = spark.readStream.format(JOB_FORMAT).schema(READ)
-        return messages.options(subscribe=topic, **how.source).load()
+        return messages.options(subscribe=topic, **source).load()
 
     with _explained(query):
         messages = result_of(spark, query, read)
@@ -199,24 +179,22 @@ def start_stream(spark: SparkSession, query: Query, how: Streaming) -> Streaming
             views = ", ".join(map(quoted, query.topics))
             raise UsageError(f"the query reads none of the views {views}: it would give one result")
         stream = messages.writeStream.outputMode(query.output_mode).option(
-            "checkpointLocation", str(how.checkpoint)
+            "checkpointLocation", str(checkpoint)
         )
-        if how.every_s is None:
+        if every_s is None:
             stream = stream.trigger(availableNow=True)
         else:
-            stream = stream.trigger(processingTime=f"{round(how.every_s * 1000)} milliseconds")
+            stream = stream.trigger(processingTime=f"{round(every_s * 1000)} milliseconds")
         if query.output_mode == "append":
             return stream.format(JOB_FORMAT).option("topic", query.target).start()
-        if is_connect(spark):
-            raise UsageError(
-                "--output-mode update needs a session that is not of Spark Connect, which does not "
-                "tell the tasks of foreachBatch what batch they are of: give another --master"
-            )
         target = query.target
 
         def put(changed: DataFrame, batch: int) -> None:
-            # Spark has no mode update for sinks in Python. The number is in the tasks (QuerySink).
-            changed.write.format(JOB_FORMAT).mode("append").option("topic", target).save()
+            # Spark has no mode update for sinks in Python. This is what a `StreamSink` does.
+            query_id = changed.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+            writer = f"{SINK_ID}-{query_id}"
+            sink = changed.write.format(JOB_FORMAT).mode("append")
+            sink.options(topic=target, txnAppId=writer, txnVersion=batch).save()
 
         return stream.foreachBatch(put).start()
 
@@ -235,10 +213,9 @@ def follow(stream: StreamingQuery, query: Query, tell: Callable[[str], None]) ->
     ended = False
     while not ended:
         with _explained(query):
-            ended = bool(stream.awaitTermination(_LOOK_S))
+            ended = bool(stream.awaitTermination(1))
         for progress in stream.recentProgress:
-            # Spark Connect does not say the sum of all sources.
-            read = sum(source["numInputRows"] for source in progress["sources"])
+            read = progress["numInputRows"]
             if progress["batchId"] > batch and read:
                 batch = progress["batchId"]
                 rows += read

@@ -8,7 +8,6 @@ its own reader of the log, and closes it.
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import closing
@@ -39,11 +38,9 @@ from reliable_pubsub.subscriber.reader import LogReader
 
 from .core.columns import COLUMNS, NAMED_COLUMNS
 from .core.options import SourceOptions, parse_options
-from .core.planning import MessageRange
 from .core.sink_options import SinkOptions, check_columns, parse_sink_options
 from .core.tables import TABLES, Row, status_rows
 from .proxy_topics import ProxyTopics, endpoints_by_role, status_of
-from .reach import ReachCheck, check_reachable, machine
 from .reading import arrow_batches, leave_out_of_collections
 from .sink import BatchSink, StreamSink
 from .spark_errors import without_our_frames
@@ -79,6 +76,8 @@ class ReliablePubSubSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         """Keep the options; they are judged when it is known what they are for."""
         self.options = options
+        named = (value for name, value in options.items() if name.lower() == "endpoint")
+        self._endpoint = next(named, None)
 
     @classmethod
     def name(cls) -> str:
@@ -98,7 +97,7 @@ class ReliablePubSubSource(DataSource):
         options = self.parsed()
         _check_schema(schema, options)
         if options.table == "messages":
-            return MessagesReader(options, schema, named=self._names_endpoint)
+            return MessagesReader(options, schema, named=self._endpoint is not None)
         return TableReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -107,7 +106,7 @@ class ReliablePubSubSource(DataSource):
         if options.table != "messages":
             raise UsageError(f"table={options.table} can be read, not streamed: use spark.read")
         _check_schema(schema, options)
-        return MessagesStream(options, schema, named=self._names_endpoint)
+        return MessagesStream(options, schema, named=self._endpoint is not None)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Of `df.write.mode("append")`.
@@ -127,11 +126,15 @@ class ReliablePubSubSource(DataSource):
             raise UsageError(f"a topic only grows: use mode append, not {what}")
         options = self.parsed_sink(streaming=streaming)
         check_columns({f.name: f.dataType.simpleString() for f in schema.fields}, options)
-        return at_its_endpoint(options, "publisher") if self._names_endpoint else options
+        return options if self._endpoint is None else at_its_endpoint(options, "publisher")
 
-    @property
-    def _names_endpoint(self) -> bool:
-        return any(name.lower() == "endpoint" for name in self.options)
+    def _with_endpoint(self, role: Role) -> Mapping[str, str]:
+        """Return the options with their endpoint, or that of the settings, and with its keys.
+
+        Raises:
+            ConfigurationError: a setting or a key is wrong.
+        """
+        return {**self.options, "endpoint": endpoint_here("pipeline", role, self._endpoint)}
 
     def parsed(self) -> SourceOptions:
         """The options of a query, checked.
@@ -139,23 +142,11 @@ class ReliablePubSubSource(DataSource):
         Raises:
             UsageError: one is wrong.
         """
-        return parse_options(_with_endpoint(self.options, "subscriber"))
+        return parse_options(self._with_endpoint("subscriber"))
 
     def parsed_sink(self, *, streaming: bool) -> SinkOptions:
         """The options of a query that writes, checked. Raises as `parsed`."""
-        return parse_sink_options(_with_endpoint(self.options, "publisher"), streaming=streaming)
-
-
-def _with_endpoint(options: Mapping[str, str], role: Role) -> Mapping[str, str]:
-    """Return options with their endpoint or that of the settings, and with its keys.
-
-    Raises:
-        ConfigurationError: a setting or a key is wrong.
-    """
-    given = {
-        "endpoint" if name.lower() == "endpoint" else name: value for name, value in options.items()
-    }
-    return given | {"endpoint": endpoint_here("pipeline", role, given.get("endpoint"))}
+        return parse_sink_options(self._with_endpoint("publisher"), streaming=streaming)
 
 
 def _columns(options: SourceOptions) -> Mapping[str, str]:
@@ -200,16 +191,6 @@ def topics_of(options: SourceOptions) -> Topics:
     return ProxyTopics(options)
 
 
-class MessagePartition(InputPartition):
-    """What one task reads, where, and on which machine that was planned."""
-
-    def __init__(self, wanted: MessageRange, endpoint: str) -> None:
-        super().__init__(wanted)
-        self.wanted = wanted
-        self.endpoint = endpoint
-        self.planned_on = machine()
-
-
 @without_our_frames
 class _Messages:
     """What batch and stream share: options, columns, the work of a task."""
@@ -217,10 +198,11 @@ class _Messages:
     def __init__(self, options: SourceOptions, schema: StructType, *, named: bool = False) -> None:
         self._options = options
         self._schema = schema
-        self._named = named and not options.archive
+        self._named = named and not options.archive  # by its user, perhaps by the other role's
 
-    def _find_endpoint(self) -> None:
-        """In the driver: use the endpoint for subscribers, if a query may have named the other.
+    @property
+    def _located(self) -> SourceOptions:
+        """In the driver: the options with the endpoint for subscribers.
 
         Raises:
             ProxyUnreachableError.
@@ -228,11 +210,13 @@ class _Messages:
         if self._named:
             self._options = at_its_endpoint(self._options, "subscriber")
             self._named = False
+        return self._options
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task: the messages of a range."""
-        if not isinstance(partition, MessagePartition):
+        if partition.value is None:
             return  # Spark's stand-in for "no partition"
+        wanted, endpoint = partition.value
         leave_out_of_collections()
         options = self._options
         schema = to_arrow_schema(self._schema, timezone="UTC")
@@ -240,19 +224,15 @@ class _Messages:
             from .archive_topics import archived_range
 
             yield from archived_range(
-                partition.wanted,
+                wanted,
                 options.archive,
                 schema,
                 fail_on_data_loss=options.fail_on_data_loss,
             )
             return
-        check_reachable(ReachCheck(partition.endpoint, partition.planned_on))
-        with LogReader(partition.endpoint, retry=options.retry) as reader:
+        with LogReader(endpoint, retry=options.retry) as reader:
             yield from arrow_batches(
-                partition.wanted,
-                reader,
-                schema,
-                fail_on_data_loss=options.fail_on_data_loss,
+                wanted, reader, schema, fail_on_data_loss=options.fail_on_data_loss
             )
 
 
@@ -262,21 +242,17 @@ class MessagesReader(_Messages, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """In the driver: the tasks."""
-        self._find_endpoint()
-        options = self._options
+        options = self._located
         with closing(topics_of(options)) as topics:
             ranges = batch_ranges(options, topics)
-        return [MessagePartition(one, options.endpoint) for one in ranges]
+        return [InputPartition((one, options.endpoint)) for one in ranges]
 
 
 @without_our_frames
 class MessagesStream(_Messages, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Messages as they come."""
 
-    def __init__(self, options: SourceOptions, schema: StructType, *, named: bool = False) -> None:
-        super().__init__(options, schema, named=named)
-        self._query: QueryStream | None = None
-        self._pid = 0
+    _query: QueryStream | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_query": None}
@@ -284,10 +260,8 @@ class MessagesStream(_Messages, DataSourceStreamReader, SupportsTriggerAvailable
     @property
     def query(self) -> QueryStream:
         """The decisions of this query, with sockets of this process."""
-        if self._query is None or self._pid != os.getpid():
-            self._find_endpoint()
-            self._query = QueryStream(self._options, topics_of(self._options))
-            self._pid = os.getpid()
+        if self._query is None:
+            self._query = QueryStream(self._located, topics_of(self._located))
         return self._query
 
     def initialOffset(self) -> dict[str, Any]:
@@ -312,7 +286,7 @@ class MessagesStream(_Messages, DataSourceStreamReader, SupportsTriggerAvailable
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         ranges = self.query.ranges(start, end)
-        return [MessagePartition(one, self._options.endpoint) for one in ranges]
+        return [InputPartition((one, self._options.endpoint)) for one in ranges]
 
     def commit(self, end: dict[str, Any]) -> None:
         self.query.processed(end)
@@ -328,12 +302,11 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """One."""
-        return [InputPartition(machine())]
+        return [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
         """In the task: the rows."""
         options = self._options
-        check_reachable(ReachCheck(options.endpoint, partition.value))
         names = list(TABLES[options.table])
         places = [names.index(name) for name in self._names]
         report = status_of(options.endpoint, options.retry)

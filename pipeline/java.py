@@ -12,7 +12,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -73,9 +72,8 @@ def make_shim(java: Path, home: Path) -> Path:
         return home
     shim.parent.mkdir(parents=True, exist_ok=True)
     # Several processes may do this at the same time: each makes its own, the last one stays.
-    descriptor, name = tempfile.mkstemp(dir=shim.parent)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-    Path(name).chmod(0o755)
-    Path(name).replace(shim)
+    own = shim.with_suffix(f".{os.getpid()}")
+    own.write_text(text)
+    own.chmod(0o755)
+    own.replace(shim)
     return home

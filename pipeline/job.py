@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import wraps
@@ -44,8 +45,7 @@ from .core.options import SourceOptions, parse_options
 from .core.places import check_archive, check_local, is_in_objects
 from .core.spark_failure import SparkGoneError, first_line
 from .proxy_topics import endpoints_by_role
-from .reach import check_reachable, reach_checks
-from .sessions import is_connect, open_session, start_java
+from .sessions import open_session, start_java
 from .tasks import GONE, SparkTasks, raise_known
 
 _OF_PY4J: Final = "Exception while sending command"
@@ -71,29 +71,21 @@ def running_job(*, is_endless: bool = False) -> Iterator[None]:
 class LocalPath(click.Path):
     """A file or folder of this machine's file system."""
 
-    def __init__(self, **more: bool) -> None:
-        """As of `click.Path`."""
-        super().__init__(path_type=Path, **more)
+    def __init__(self, *, check: Callable[[str], str] = check_local, **more: Any) -> None:
+        """Take the check that comes before, and what `click.Path` takes."""
+        super().__init__(**{"path_type": Path, **more})
+        self._check = check
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """Refuse an address before it is taken for the name of a folder."""
         with readable_errors():
-            check_local(os.fspath(value))
-        return super().convert(value, param, ctx)
-
-
-class ArchivePath(click.Path):
-    """Where an archive is: a folder, or `s3://bucket/prefix`."""
-
-    def __init__(self) -> None:
-        """The value is text, because an address is no path."""
-        super().__init__(file_okay=False)
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Refuse another address before it is taken for the name of a folder."""
-        with readable_errors():
-            place = check_archive(os.fspath(value))
+            place = self._check(os.fspath(value))
         return place if is_in_objects(place) else super().convert(place, param, ctx)
+
+
+def archive_path() -> LocalPath:
+    """Where an archive is, as text: a folder, or `s3://bucket/prefix`."""
+    return LocalPath(check=check_archive, file_okay=False, path_type=str)
 
 
 def config_option() -> Callable[[F], F]:
@@ -150,7 +142,7 @@ def _type_of(option: click.Parameter) -> Any:
         return bool | UnsetType
     word = str | int | float
     expected = "text or a number" + (", or a list of them" * option.multiple)
-    kind = word | list[str | int | float] if option.multiple else word
+    kind = word | list[word] if option.multiple else word
     return Annotated[kind, Meta(extra={"expected": expected})] | UnsetType
 
 
@@ -185,14 +177,15 @@ def spark_options() -> Callable[[F], F]:
         @wraps(command)
         def wished(*args: Any, master: str | None, conf: tuple[str, ...], **more: Any) -> Any:
             said = {key: more.pop(_argument(option)) for option, key in shown.items()}
+            pairs = [(key, value) for key, value in said.items() if value]
             with readable_errors():
-                pairs = [*((k, v) for k, v in said.items() if v), *map(_pair, conf)]
+                pairs += [pair("--conf", one, begin="spark.") for one in conf]
             return command(*args, spark=SparkWish(master, tuple(pairs)), **more)
 
         options = [
             click.option(
                 "--master",
-                help="Spark's master: local[4], spark://host:7077, sc://host, ...  [default: what "
+                help="Spark's master: local[4], spark://host:7077, ...  [default: what "
                 "Spark's own settings say, else local[*,4]]",
             ),
             *(
@@ -216,11 +209,16 @@ def _argument(option: str) -> str:
     return option.removeprefix("--").replace("-", "_")
 
 
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key.startswith("spark."):
-        raise UsageError(f"--conf: found {text!r}, expected spark.KEY=VALUE")
-    return key, value
+def pair(option: str, text: str, *, begin: str = "") -> tuple[str, str]:
+    """Parse NAME=VALUE.
+
+    Raises:
+        UsageError: it is something else, or the name begins otherwise.
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name.startswith(begin):
+        raise UsageError(f"{option}: found {text!r}, expected {begin}NAME=VALUE")
+    return name, value
 
 
 def subscriber_endpoint_option() -> Callable[[F], F]:
@@ -321,24 +319,21 @@ class SparkWish(Struct, frozen=True):
 
 
 @contextmanager
-def spark_tasks(name: str, wish: SparkWish, *endpoints: str) -> Iterator[SparkTasks]:
+def spark_tasks(name: str, wish: SparkWish, *, quiet: bool = True) -> Iterator[SparkTasks]:
     """A Spark for this job, ended with it.
 
     Args:
-        endpoints: that its tasks ask; where some may run on other machines, they look first.
+        quiet: in a terminal Spark does not show how far its tasks are.
 
     Raises:
         SparkGoneError: it cannot be started.
-        ConfigurationError: the same; or a task cannot reach an endpoint.
+        ConfigurationError: the same.
     """
-    spark = _opened(name, wish)
+    shown = ("spark.ui.showConsoleProgress", str(sys.stderr.isatty() and not quiet).lower())
+    spark = _opened(name, SparkWish(wish.master, (shown, *wish.conf)))
     with signals_raise():  # Spark has replaced our handlers by its own
         try:
-            tasks = SparkTasks(spark)
-            wanted = reach_checks(endpoints)
-            if wanted and tasks.elsewhere:
-                tasks.run(check_reachable, wanted * tasks.round_size())
-            yield tasks
+            yield SparkTasks(spark)
         finally:
             ignore_signals()  # the work is over, one way or the other
             with suppress(*GONE, PySparkException):
@@ -358,12 +353,11 @@ def _opened(name: str, wish: SparkWish) -> SparkSession:
         if SparkContext._gateway is not before:  # another one is not ours to end
             _kill_java()
         raise
-    if not is_connect(spark):
-        # They would write tracebacks when Java dies; we say SPARK_GONE.
-        logging.getLogger().addFilter(lambda one: _OF_PY4J not in str(one.msg))
-        spark.sparkContext._accumulatorServer.handle_error = (  # type: ignore[method-assign]
-            lambda *_: None
-        )
+    # They would write tracebacks when Java dies; we say SPARK_GONE.
+    logging.getLogger().addFilter(lambda one: _OF_PY4J not in str(one.msg))
+    spark.sparkContext._accumulatorServer.handle_error = (  # type: ignore[method-assign]
+        lambda *_: None
+    )
     return spark
 
 

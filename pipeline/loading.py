@@ -26,24 +26,25 @@ from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, as
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.limits import MIB
-from reliable_pubsub.common.progress import progress_bar
 from reliable_pubsub.common.terminal import say
 from reliable_pubsub.subscriber.external_cursor import ExternalCursor
 from reliable_pubsub.subscriber.reader import LogReader
 
 from .core.holding import FileSplit, check_still_there, refuse_unheld, status_of_topic
+from .core.outgoing import batch_of_rows
 from .job import (
     Access,
     LocalPath,
     SparkWish,
     access_to,
     config_option,
+    pair,
     running_job,
     spark_options,
     spark_tasks,
     subscriber_endpoint_option,
 )
-from .numbered import SourceOutcome, batch_of_rows, cut_again, numbered_publisher, put_numbered
+from .numbered import SourceOutcome, cut_again, numbered_publisher, put_numbered
 from .proxy_topics import status_of
 
 SPLIT_BYTES: Final = 32 * MIB  # another number would make other publishers, so other messages
@@ -275,35 +276,23 @@ def main(
             files=named,
             topic=names.exact(topic),
             form=form or format_of(named.values()),
-            options=dict(map(_pair, options)),
+            options=dict(pair("--option", one) for one in options),
             value=value,
             key=key,
             headers=header,
             access=access,
         )
-        splits = work.splits()
-        hold(work, splits, subscriber)
-        with (
-            spark_tasks("load", spark, access.put_at, access.read_at) as tasks,
-            progress_bar(len(splits), 0, quiet=quiet) as advance,
-        ):
+        hold(work, work.splits(), subscriber)
+        with spark_tasks("load", spark, quiet=quiet) as tasks:
             outcomes = tasks.run_over(
                 lambda: rows_to_put(tasks.spark, work),
                 lambda rows: put_split(work, rows),
                 SourceOutcome,
-                lambda more: advance(more, "splits"),
             )
         check_held(work, outcomes)
         put = sum(one.put for one in outcomes)
         before = sum(one.stored_before for one in outcomes)
         say(f"done: {put} messages put on {topic}, {before} were there ({len(named)} files)")
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise ConfigurationError(f"--option: found {text!r}, expected NAME=VALUE")
-    return name, value
 
 
 def hold(work: FilesToLoad, splits: Sequence[FileSplit], subscriber: str) -> None:
@@ -329,8 +318,8 @@ def check_held(work: FilesToLoad, outcomes: Sequence[SourceOutcome]) -> None:
     Raises:
         NotHeldError: the proxy has removed some of them.
     """
-    put = [each for each in outcomes if each.put]
-    firsts = [each.first for each in put if each.first is not None]
-    lowest = min(firsts) if len(firsts) == len(put) and put else None
+    firsts = [each.first for each in outcomes if each.put]
+    known = [first for first in firsts if first is not None]
+    lowest = min(known, default=None) if known == firsts else None
     report = status_of(work.access.read_at, work.access.retry)
-    check_still_there(work.topic, sum(each.put for each in put), lowest, report)
+    check_still_there(work.topic, sum(each.put for each in outcomes), lowest, report)

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
-from msgspec.structs import replace
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
@@ -19,20 +18,20 @@ from pyspark.storagelevel import StorageLevel
 from reliable_pubsub.common.core.journal import Seen
 from reliable_pubsub.common.core.schemas import json_decoder
 
-from .archive_tasks import ArchivedFile, rows_of
-from .core.evidence import Extent
+from .archive_tasks import rows_of
+from .computing import job_format, stored_messages
 from .core.log_verdict import FaultKind, LogFault, TopicSight
-from .core.options import Positions, SourceOptions
+from .core.manifest import ArchivedFile
+from .core.options import SourceOptions
 from .core.places import is_in_objects
 from .core.planning import TopicExtent
-from .data_source import FORMAT, ReliablePubSubSource
+from .job import Access
 from .tasks import SparkTasks
 
 STRETCH: Final = 4_096  # what a window of Spark holds as rows, without a sorter of its own
 ROWS_PER_TASK: Final = 64 * STRETCH  # about; they are sorted in the memory of one core
 ARCHIVED: Final = 0  # of `source`: the archive comes before the proxy
 LIVE: Final = 1
-LIVE_FORMAT: Final = f"{FORMAT}_log"
 
 SCHEMA: Final = (
     "topic string, offset bigint, value binary, publisher string, sequence bigint, "
@@ -78,31 +77,8 @@ def live_rows(
     spark: SparkSession, options: SourceOptions, now: Mapping[str, TopicExtent]
 ) -> DataFrame:
     """The messages of a proxy's topics, from where they begin to where they ended."""
-    spark.dataSource.register(live_source(options, now))
-    return _seen(spark.read.format(LIVE_FORMAT).schema(SCHEMA).load(), LIVE)
-
-
-def live_source(
-    options: SourceOptions, now: Mapping[str, TopicExtent]
-) -> type[ReliablePubSubSource]:
-    """The source of these topics. An endpoint with keys would lose them as an option, a text."""
-    wanted = replace(
-        options,
-        topics=tuple(now),
-        pattern="",
-        starting=Positions("earliest", {topic: one.start for topic, one in now.items()}),
-        ending=Positions("latest", {topic: one.end for topic, one in now.items()}),
-    )
-
-    class LiveSource(ReliablePubSubSource):
-        @classmethod
-        def name(cls) -> str:
-            return LIVE_FORMAT
-
-        def parsed(self) -> SourceOptions:
-            return wanted
-
-    return LiveSource
+    spark.dataSource.register(job_format(Access(options.endpoint, "", options.retry)))
+    return _seen(stored_messages(spark, now, SCHEMA), LIVE)
 
 
 def _seen(messages: DataFrame, source: int) -> DataFrame:
@@ -111,7 +87,11 @@ def _seen(messages: DataFrame, source: int) -> DataFrame:
 
 
 def look_at(
-    tasks: SparkTasks, rows: DataFrame, extents: Mapping[str, Extent], *, stretch: int = STRETCH
+    tasks: SparkTasks,
+    rows: DataFrame,
+    extents: Mapping[str, TopicExtent],
+    *,
+    stretch: int = STRETCH,
 ) -> tuple[list[TopicSight], list[LogFault]]:
     """Look at all messages of some logs.
 
@@ -127,7 +107,7 @@ def look_at(
     )
     looked = _neighbours(in_stretches).persist(StorageLevel.DISK_ONLY)  # a proxy is read once
     try:
-        sights = [_sight(row) for row in tasks.rows(_by_topic(looked))]
+        sights = [_sight(row) for row in tasks.carry_out(_by_topic(looked).collect)]
         first = {one.topic: one.first for one in sights}
         places = [
             (topic, one.start, one.end, min(one.start, first.get(topic, one.start)) == 0)
@@ -137,13 +117,13 @@ def look_at(
         known = f.broadcast(tasks.spark.createDataFrame(places, kinds))
         entries = looked.where("is_entry").join(known, "topic")
         found = _twofold(looked).union(_density(entries)).union(_numbers(entries))
-        faults = [_fault(row) for row in tasks.rows(found)]
+        faults = [_fault(row) for row in tasks.carry_out(found.collect)]
         late = {(one.topic, one.seen.publisher, one.seen.sequence) for one in faults if one.is_late}
         if late:
             keys = tasks.spark.createDataFrame(
                 sorted(late), "topic string, publisher string, sequence bigint"
             )
-            faults += [_fault(row) for row in tasks.rows(_copies(entries, keys))]
+            faults += [_fault(row) for row in tasks.carry_out(_copies(entries, keys).collect)]
         return sights, faults
     finally:
         looked.unpersist()

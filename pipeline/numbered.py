@@ -6,10 +6,9 @@ left. That the records are still the same is seen from the last one that is stor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
-import pyarrow as pa
 from msgspec import Struct
 
 from reliable_pubsub.common.core.batch import Batch, column
@@ -23,15 +22,6 @@ from reliable_pubsub.subscriber.reader import LogReader
 from .core.outgoing import BatchCutter
 
 BATCH_RECORDS: Final = 2_000  # a put waits for the disk once, whatever it holds
-
-
-class SourceRecord(Struct, frozen=True):
-    """What becomes a message."""
-
-    value: bytes
-    key: bytes | None = None
-    headers: Mapping[str, str] | None = None
-    event_time_ns: int | None = None
 
 
 class SourceOutcome(Struct, frozen=True):
@@ -80,7 +70,7 @@ def put_numbered(
     for batch in batches:
         read, begin = read + len(batch.payloads), read
         if begin < done <= read:
-            last = record_at(batch, done - begin - 1)
+            last = part_of_batch(batch, done - begin - 1, done - begin)
             check_last(publisher, reader, topic, done, last, source)
         if read <= done:
             continue
@@ -99,10 +89,10 @@ def check_last(
     reader: LogReader,
     topic: str,
     done: int,
-    last: SourceRecord | None,
+    last: Batch | None,
     source: str,
 ) -> None:
-    """Compare the last record that was put with the message that is stored of it."""
+    """Compare the last record that was put, a batch of one, with the message stored of it."""
     offset = publisher.outbox.topics[topic].offset
     what = f"{source}: {done} records of it are in topic {topic!r} (publisher {publisher.client})"
     if last is None:
@@ -113,22 +103,12 @@ def check_last(
         (stored,) = reader.read(topic, offset, messages_max=1, bytes_max=0)[:1]
     except (TruncatedError, LostError):
         return
-    if record_at(stored.columns, stored.skip) != last:
+    if part_of_batch(stored.columns, stored.skip, stored.skip + 1) != last:
         raise ConflictError(
             f"{what}, and record {done} is another one than the message at offset {offset}: the "
             "source, or what is made of it, was changed. Nothing was put; for a new source choose "
             "another name"
         )
-
-
-def record_at(batch: Batch, place: int) -> SourceRecord:
-    """One record of a batch."""
-    return SourceRecord(
-        batch.payloads[place],
-        batch.keys[place] if batch.keys else None,
-        batch.headers[place] if batch.headers else None,
-        batch.event_times_ns[place] if batch.event_times_ns else None,
-    )
 
 
 def part_of_batch(batch: Batch, first: int, end: int) -> Batch:
@@ -143,29 +123,9 @@ def part_of_batch(batch: Batch, first: int, end: int) -> Batch:
     )
 
 
-def batch_of_rows(rows: pa.RecordBatch) -> Batch:
-    """Return rows as a batch; a column that none of them uses is left out.
-
-    Args:
-        rows: columns value (binary), key, headers, and event_time_ns if there is one.
-    """
-
-    def used(name: str) -> list[Any] | None:
-        one = rows.column(name) if name in rows.schema.names else None
-        return None if one is None or one.null_count == len(one) else one.to_pylist()
-
-    headers = used("headers")
-    named = headers and [None if one is None else dict(one) for one in headers]
-    payloads = [one or b"" for one in rows.column("value").to_pylist()]
-    return Batch(payloads, used("key"), named, used("event_time_ns"))
-
-
 def cut_again(batches: Iterable[Batch], records_max: int = BATCH_RECORDS) -> Iterator[Batch]:
     """Return the same records in batches of at most this many, as large as they may be."""
     cutter = BatchCutter(records_max)
     for one in batches:
-        none = [None] * len(one.payloads)
-        yield from cutter.add(
-            one.payloads, one.keys or none, one.headers or none, one.event_times_ns or none
-        )
+        yield from cutter.add(one)
     yield from cutter.rest()

@@ -113,7 +113,7 @@ class ProxyTopics:
             report = self._status.ask(rows_max=0)
             self.names = [topic.topic for topic in report.topics]
             self._extents = {
-                topic.topic: TopicExtent(topic.log, topic.start, topic.end, topic.stored_bytes)
+                topic.topic: TopicExtent(topic.log, topic.start, topic.end)
                 for topic in report.topics
                 if self._options.wants(topic.topic)
             }
@@ -158,7 +158,7 @@ class ProxyTopics:
             The greater of the place and where the subscription stood.
         """
         assert self._kept is not None
-        wanted = None if place is None else _as_place(place)
+        wanted = Place(place.log, place.offset, place.witness_ns) if place is not None else None
         now = self._kept.tell(topic, wanted)
         return TopicOffset(now.log, now.cursor, now.witness_ns)
 
@@ -170,7 +170,7 @@ class ProxyTopics:
             for topic, place in offsets.items():
                 before = self._told.get(topic)
                 if before is None or before.log != place.log or before.offset < place.offset:
-                    self._kept.tell(topic, _as_place(place))
+                    self._kept.tell(topic, Place(place.log, place.offset, place.witness_ns))
                     self._told[topic] = place
         except FencedError as error:
             _log.warning("subscriber %s: %s", self._options.subscriber, error)
@@ -183,10 +183,6 @@ class ProxyTopics:
         self._reader.close()
         if self._kept is not None:
             self._kept.close()
-
-
-def _as_place(place: TopicOffset) -> Place:
-    return Place(place.log, place.offset, place.witness_ns)
 
 
 def ends_of(extents: Mapping[str, TopicExtent]) -> dict[str, TopicOffset]:

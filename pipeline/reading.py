@@ -10,7 +10,6 @@ import gc
 import logging
 from collections.abc import Iterator
 from functools import cache
-from typing import Protocol
 
 import pyarrow as pa
 from msgspec.structs import replace
@@ -18,6 +17,7 @@ from msgspec.structs import replace
 from reliable_pubsub.common.core.batch import StoredBatch, fits_event_time
 from reliable_pubsub.common.core.errors import LogChangedError, LostError, TruncatedError
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX
+from reliable_pubsub.subscriber.reader import LogReader
 
 from .core.columns import MessageColumns
 from .core.loss import DataLossError
@@ -36,17 +36,8 @@ def leave_out_of_collections() -> None:
     gc.freeze()
 
 
-class ReadsLog(Protocol):
-    """Reads by offsets: `subscriber.reader.LogReader`, or what takes its place."""
-
-    def read(
-        self, topic: str, start: int, *, log: str, witness_ns: int | None, messages_max: int
-    ) -> list[StoredBatch]:
-        """As of `LogReader`."""
-
-
 def arrow_batches(
-    wanted: MessageRange, reader: ReadsLog, schema: pa.Schema, *, fail_on_data_loss: bool
+    wanted: MessageRange, reader: LogReader, schema: pa.Schema, *, fail_on_data_loss: bool
 ) -> Iterator[pa.RecordBatch]:
     """The messages of a range in Arrow.
 
@@ -67,7 +58,7 @@ def arrow_batches(
 
 
 def stored_range(
-    wanted: MessageRange, reader: ReadsLog, *, fail_on_data_loss: bool
+    wanted: MessageRange, reader: LogReader, *, fail_on_data_loss: bool
 ) -> Iterator[StoredBatch]:
     """The batches that hold a range, each the direct follower of the one before.
 
@@ -75,9 +66,16 @@ def stored_range(
         As `arrow_batches`.
     """
     offset = wanted.first
+    witness_ns = wanted.witness_ns if fail_on_data_loss else None  # of what is before the range
     while offset < wanted.end:
         try:
-            batches = _read(wanted, offset, reader, checked=fail_on_data_loss)
+            batches = reader.read(
+                wanted.topic,
+                offset,
+                log=wanted.log,
+                witness_ns=witness_ns if offset == wanted.first else None,
+                messages_max=min(wanted.end - offset, BATCH_MESSAGES_MAX),
+            )
             # Between planning and now the end of a log can only fall if it was set back.
             gone_end, why = wanted.end, "the log ends here: the proxy was set back"
         except TruncatedError as error:
@@ -92,9 +90,7 @@ def stored_range(
         if not batches:
             gone_end = min(gone_end, wanted.end)
             loss = DataLossError(topic=wanted.topic, first=offset, end=gone_end, why=why)
-            if fail_on_data_loss:
-                raise loss
-            _log.warning("%s", loss.skipped)
+            loss.raise_or_tell(fail_on_data_loss, _log.warning)
             offset = gone_end
 
 
@@ -103,31 +99,18 @@ def _within_64_bits(batch: StoredBatch, topic: str) -> StoredBatch:
 
     Our library refuses to put one, but the proxy does not look into what other clients put.
     """
-    times = batch.columns.event_times_ns
-    if times is None or all(one is None or fits_event_time(one) for one in times):
+    times = batch.columns.event_times_ns or ()
+    wrong = {n for n, one in enumerate(times) if one is not None and not fits_event_time(one)}
+    if not wrong:
         return batch
-    kept = [one if one is None or fits_event_time(one) else None for one in times]
-    for place, time_ns in enumerate(times):
-        if time_ns is not None and kept[place] is None:
-            _log.warning(
-                "topic %r, offset %d: its event time %d is beyond 64 bits and is left out; the "
-                "client %r that put it is to be mended",
-                topic,
-                batch.header.base + place,
-                time_ns,
-                batch.header.publisher,
-            )
+    for place in sorted(wrong):
+        _log.warning(
+            "topic %r, offset %d: its event time %d is beyond 64 bits and is left out; the client "
+            "%r that put it is to be mended",
+            topic,
+            batch.header.base + place,
+            times[place],
+            batch.header.publisher,
+        )
+    kept = [None if place in wrong else one for place, one in enumerate(times)]
     return replace(batch, columns=replace(batch.columns, event_times_ns=kept))
-
-
-def _read(
-    wanted: MessageRange, offset: int, reader: ReadsLog, *, checked: bool
-) -> list[StoredBatch]:
-    at_its_beginning = offset == wanted.first
-    return reader.read(
-        wanted.topic,
-        offset,
-        log=wanted.log,
-        witness_ns=wanted.witness_ns if at_its_beginning and checked else None,
-        messages_max=min(wanted.end - offset, BATCH_MESSAGES_MAX),
-    )

@@ -11,27 +11,26 @@ from hashlib import sha256
 from typing import Any, Final
 
 import click
+from msgspec.structs import replace
 
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, asking_options
 from reliable_pubsub.common.core import names
-from reliable_pubsub.common.core.errors import ConfigurationError, UsageError
+from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.progress import progress_bar
 from reliable_pubsub.common.terminal import say
 
-from .archive_files import ArchivePlace
-from .archive_tasks import ArchivedFile
 from .auditing import whereabouts
-from .core.planning import MessageRange
+from .core.planning import MessageRange, refuse_unknown
 from .job import (
     Access,
-    ArchivePath,
     access_to,
+    archive_path,
     config_option,
     running_job,
     subscriber_endpoint_option,
     topics_wanted,
 )
-from .replay import ReplayTopic, archived_past, replay_topic
+from .replay import ReplayTopic, replay_topic
 
 _NAME: Final = "{topic}"  # in a target: the topic that is read
 
@@ -52,26 +51,18 @@ def targets_of(topics: Sequence[str], target: str) -> Mapping[str, str]:
 
 
 def _ranges(
-    topics: Sequence[str],
-    archive: str | None,
-    first: int | None,
-    end: int | None,
-    access: Access,
-) -> list[tuple[MessageRange, tuple[ArchivedFile, ...] | None]]:
-    """What is replayed of each topic, and the files of the archive that hold it.
+    topics: Sequence[str], archive: str, first: int | None, end: int | None, access: Access
+) -> list[MessageRange]:
+    """What is replayed of each topic.
 
     Raises:
-        UsageError: --to-offset is above the end of its topic.
-        As `archived_past`.
+        UsageError: a topic is not there, or an offset is above the end.
     """
-    if archive:
-        place = ArchivePlace(archive).address
-        return [archived_past(place, topic, first, end) for topic in topics]
-    now = whereabouts(topics_wanted(topics, "", endpoint=access.read_at, retry=access.retry))
-    found: list[tuple[MessageRange, tuple[ArchivedFile, ...] | None]] = []
+    options = topics_wanted(topics, "", endpoint=access.read_at, retry=access.retry)
+    now = whereabouts(replace(options, archive=archive))
+    refuse_unknown(options, now)
+    found: list[MessageRange] = []
     for topic in topics:
-        if topic not in now:
-            raise ConfigurationError(f"the proxy has no topic {topic!r}")
         edge = now[topic]
         begin = edge.start if first is None else first
         stop = edge.end if end is None else end
@@ -80,17 +71,13 @@ def _ranges(
                 f"--to-offset: topic {topic!r} ends at offset {edge.end}, {stop} is above; leave "
                 "it out to put all that is there"
             )
-        found.append((MessageRange(topic, edge.log, begin, stop), None))
+        if begin > stop:
+            raise UsageError(
+                f"--from-offset: the range of topic {topic!r} ends at offset {stop}, {begin} is "
+                "above"
+            )
+        found.append(MessageRange(topic, edge.log, begin, stop))
     return found
-
-
-def _checked(wanted: MessageRange) -> MessageRange:
-    if wanted.first > wanted.end:
-        raise UsageError(
-            f"--from-offset: the range of topic {wanted.topic!r} ends at offset {wanted.end}, "
-            f"{wanted.first} is above"
-        )
-    return wanted
 
 
 @click.command(context_settings=CONTEXT_SETTINGS, epilog=EXIT_CODES)
@@ -110,7 +97,8 @@ def _checked(wanted: MessageRange) -> MessageRange:
 )
 @click.option(
     "--archive",
-    type=ArchivePath(),
+    type=archive_path(),
+    default="",
     help="Read them there, a folder or s3://BUCKET/PREFIX.  [default: from the proxy]",
 )
 @click.option("--from-offset", "first", type=click.IntRange(0), help="The first one.")
@@ -127,7 +115,7 @@ def _checked(wanted: MessageRange) -> MessageRange:
 def main(
     topics: tuple[str, ...],
     target: str,
-    archive: str | None,
+    archive: str,
     first: int | None,
     end: int | None,
     replay_id: str | None,
@@ -152,8 +140,8 @@ def main(
         access = access_to(subscriber_endpoint, **asked)
         work = [
             ReplayTopic(
-                wanted=_checked(one),
-                files=files,
+                wanted=one,
+                archive=archive,
                 target=targets[one.topic],
                 client=replay_client(
                     one, targets[one.topic], replay_id, of_many=len(topics) > 1, grows=end is None
@@ -161,7 +149,7 @@ def main(
                 access=access,
                 rate=rate,
             )
-            for one, files in _ranges(topics, archive, first, end, access)
+            for one in _ranges(topics, archive, first, end, access)
         ]
         total = sum(one.wanted.count for one in work)
         with progress_bar(total, 0, quiet=quiet) as advance:

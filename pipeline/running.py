@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 from pyspark.errors import PySparkException
@@ -16,7 +16,7 @@ from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.errors import ConfigurationError, UsageError
 from reliable_pubsub.common.terminal import say
 
-from .computing import Streaming, claim, follow, job_format, run_id_of, run_once, start_stream
+from .computing import claim, follow, job_format, run_id_of, run_once, start_stream
 from .core.planning import TopicExtent, refuse_unknown
 from .core.queries import OUTPUT_MODES, OutputMode, Query, parse_query
 from .job import (
@@ -35,8 +35,6 @@ from .job import (
 from .numbered import numbered_publisher
 from .proxy_topics import ProxyTopics
 from .tasks import GONE, SparkTasks
-
-_EVERY_S: Final = 1.0
 
 
 @click.command(context_settings=CONTEXT_SETTINGS, epilog=EXIT_CODES)
@@ -74,7 +72,7 @@ _EVERY_S: Final = 1.0
 @click.option(
     "--every",
     type=click.FloatRange(0.1),
-    default=_EVERY_S,
+    default=1.0,
     show_default=True,
     help="Seconds between two batches, with --continuous.",
 )
@@ -100,14 +98,6 @@ _EVERY_S: Final = 1.0
     help="Without --checkpoint: under this id the result is put once.  [default: of query, logs, "
     "ranges and target]",
 )
-@click.option(
-    "--atomic/--no-atomic",
-    default=True,
-    show_default=True,
-    help="Without --checkpoint: put the result as one transaction of at most 128 MiB, or in parts "
-    "of any number, which readers see one by one. A repeat goes on if the query gives the same "
-    "rows in the same order: SORT BY, where it joins or groups.",
-)
 @spark_options()
 @subscriber_endpoint_option()
 @asking_options("publisher")
@@ -124,7 +114,6 @@ def main(
     starting: str,
     subscriber: str,
     run_id: str | None,
-    atomic: bool,
     spark: SparkWish,
     subscriber_endpoint: str | None,
     quiet: bool,
@@ -157,8 +146,6 @@ def main(
             raise UsageError("--output-mode and --subscriber are of a run with --checkpoint DIR")
         if checkpoint is not None and run_id:
             raise UsageError("--run-id names a run without --checkpoint; give one of the two")
-        if checkpoint is not None and not atomic:
-            raise UsageError("--no-atomic is of a run without --checkpoint, which is one batch")
         wanted = parse_query(
             _sql(query), sources, names.exact(target), json, watermark, output_mode
         )
@@ -166,16 +153,28 @@ def main(
         extents = _extents(wanted, access, may_lack=checkpoint is not None)
         if checkpoint is None:
             client = names.client_id(f"run.{run_id or run_id_of(wanted, extents)}")
-            _once(wanted, extents, client, access, spark, atomic=atomic)
+            _once(wanted, extents, client, access, spark)
             return
         claim(checkpoint, wanted)
         source = {"startingOffsets": starting}
         if subscriber:
             source["subscriber"] = subscriber
-        how = Streaming(
-            checkpoint=checkpoint.absolute(), every_s=every if continuous else None, source=source
-        )
-        _stream(wanted, how, access, spark, quiet=quiet)
+        say_batch = (lambda text: None) if quiet else say
+        with _tasks(access, spark) as tasks:
+
+            def stream() -> int:
+                pause_s = every if continuous else None
+                query = start_stream(tasks.spark, wanted, checkpoint.absolute(), pause_s, source)
+                say(f"ready: run {checkpoint.absolute()} endpoint={access.read_at}")
+                return follow(query, wanted, say_batch)
+
+            try:
+                rows = tasks.carry_out(stream)
+            finally:
+                with suppress(*GONE, PySparkException):  # a stop is no failure of the query
+                    for one in tasks.spark.streams.active:
+                        one.stop()
+        say(f"done: {rows} messages read, their results are on {target}")
 
 
 def _sql(path: Path) -> str:
@@ -200,7 +199,7 @@ def _extents(query: Query, access: Access, *, may_lack: bool) -> Mapping[str, To
 
 @contextmanager
 def _tasks(access: Access, wish: SparkWish) -> Iterator[SparkTasks]:
-    with spark_tasks("run", wish, access.read_at, access.put_at) as tasks:
+    with spark_tasks("run", wish) as tasks:
         # PySpark writes what it raises to stderr, too, with a hundred lines of Java.
         for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
             PySparkLogger.getLogger(name).disabled = True
@@ -214,41 +213,15 @@ def _once(
     client: str,
     access: Access,
     wish: SparkWish,
-    *,
-    atomic: bool,
 ) -> None:
     before = _stored(client, query.target, access)
     with _tasks(access, wish) as tasks:
-        tasks.carry_out(lambda: run_once(tasks.spark, query, extents, client, atomic=atomic))
-    if atomic:
-        put = _stored(client, query.target, access) - before
-        say(f"done: {put} messages put on {query.target}, {before} were there")
-    else:  # each task is a publisher
-        say(f"done: the result is on {query.target}")
+        tasks.carry_out(lambda: run_once(tasks.spark, query, extents, client))
+    put = _stored(client, query.target, access) - before
+    say(f"done: {put} messages put on {query.target}, {before} were there")
 
 
 def _stored(client: str, topic: str, access: Access) -> int:
     """How many messages of a writer the proxy has taken."""
     with numbered_publisher(client, access.put_at, access.retry) as publisher:
         return publisher.ready_for(topic) - 1
-
-
-def _stream(query: Query, how: Streaming, access: Access, wish: SparkWish, *, quiet: bool) -> None:
-    def tell(text: str) -> None:
-        if not quiet:
-            say(text)
-
-    with _tasks(access, wish) as tasks:
-
-        def run() -> int:
-            stream = start_stream(tasks.spark, query, how)
-            say(f"ready: run {how.checkpoint} endpoint={access.read_at}")
-            return follow(stream, query, tell)
-
-        try:
-            rows = tasks.carry_out(run)
-        finally:
-            with suppress(*GONE, PySparkException):  # a stop is no failure of the query
-                for stream in tasks.spark.streams.active:
-                    stream.stop()
-    say(f"done: {rows} messages read, their results are on {query.target}")

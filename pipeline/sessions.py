@@ -12,26 +12,23 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyspark
 from pyspark import SparkConf, SparkContext, SparkFiles
 from pyspark.sql import SparkSession
 
-from reliable_pubsub.common.core.errors import ConfigurationError, UsageError
+from reliable_pubsub.common.core.errors import UsageError
 
-from .core.spark_settings import CONNECT, DEFAULT_MASTER, runs_here, settings_of
+from .core.spark_settings import DEFAULT_MASTER, runs_here, settings_of
 from .data_source import ReliablePubSubSource
 from .java import java_home
 
-NAME: Final = "reliable-pubsub"
 _LOG: Final = Path(__file__).with_name("log4j2.properties")
-_PY_FILES: Final = "spark.submit.pyFiles"
-_EXTRA: Final = "pip install 'reliable-pubsub[connect]'"
 
 
 def open_session(
-    name: str = NAME,
+    name: str = "reliable-pubsub",
     *,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
@@ -40,20 +37,18 @@ def open_session(
 
     Args:
         name: of the application, unless spark-submit has given it one.
-        master: `local[4]`, `spark://host:7077`, `yarn`, `sc://host`, ...; None: as Spark's own
-            settings say, else all cores of this machine.
+        master: `local[4]`, `spark://host:7077`, `yarn`, ...; None: as Spark's own settings say,
+            else all cores of this machine.
         conf: more settings of Spark; they win.
 
     Raises:
-        ConfigurationError: there is no Java, or no client for Spark Connect.
-        UsageError: a session runs, and its master is another one.
+        ConfigurationError: there is no Java.
+        UsageError: a session runs, and its master is another one; or Spark Connect is asked for.
     """
-    said, remote = _said(master, conf)
-    running = SparkSession.getActiveSession() or SparkSession._instantiatedSession
-    if running is not None and _lives(running):
+    said = _said(master, conf)
+    running = SparkSession._instantiatedSession
+    if running is not None and SparkContext._active_spark_context is not None:
         spark = _as_it_is(running, said)
-    elif remote:
-        spark = _connected(remote, said)
     else:
         start_java(master, conf)
         submitted = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -72,8 +67,8 @@ def register_format(spark: SparkSession) -> None:
     The process in which the driver of a stream runs its source does not get what `--py-files` has
     sent to all others (Spark 4.3), so it is told by the environment.
     """
-    if not is_connect(spark):
-        context = spark.sparkContext
+    context = getattr(spark, "sparkContext", None)  # a session of Spark Connect has none
+    if context is not None:
         sent = [SparkFiles.get(name) for name in getattr(context, "_python_includes", None) or ()]
         known = context.environment.get("PYTHONPATH", "").split(os.pathsep)
         paths = [*filter(None, known), *(path for path in sent if path not in known)]
@@ -99,11 +94,17 @@ def start_java(master: str | None, conf: Mapping[str, str] | None, *, quiet: boo
 
     Raises:
         ConfigurationError: there is none.
+        UsageError: Spark Connect is asked for.
     """
-    said, remote = _said(master, conf)
-    if remote or SparkContext._gateway is not None:
+    said = _said(master, conf)
+    if SparkContext._gateway is not None:
         return
-    _prepare()
+    home = java_home(os.environ)
+    if home is not None:
+        os.environ["JAVA_HOME"] = str(home)
+    # Spark starts the workers with `python3` of the PATH, which need not be this one.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     _local_ip(said)
     _AT_LAUNCH.update(said)
     with _quiet_java() if quiet else nullcontext():
@@ -111,78 +112,36 @@ def start_java(master: str | None, conf: Mapping[str, str] | None, *, quiet: boo
         SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll([*said.items()]))
 
 
-def _prepare() -> None:
-    """Say where Java and Python are, unless that is said."""
-    home = java_home(os.environ)
-    if home is not None:
-        os.environ["JAVA_HOME"] = str(home)
-    # Spark starts the workers with `python3` of the PATH, which need not be this one.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+def _said(master: str | None, conf: Mapping[str, str] | None) -> dict[str, str]:
+    """What is said here.
 
-
-def _said(master: str | None, conf: Mapping[str, str] | None) -> tuple[dict[str, str], str]:
-    """What is said here, and the server of Spark Connect, or ""."""
+    Raises:
+        UsageError: Spark Connect is asked for.
+    """
     said = dict(conf or {}) | ({"spark.master": master} if master else {})
-    remote = said.pop("spark.remote", os.environ.get("SPARK_REMOTE", ""))
-    if said.get("spark.master", "").startswith(CONNECT):
-        remote = said.pop("spark.master")
-    return said, remote
-
-
-def is_connect(spark: SparkSession) -> bool:
-    """Whether a session is one of Spark Connect."""
-    return type(spark).__module__.startswith("pyspark.sql.connect")
-
-
-def _lives(spark: SparkSession) -> bool:
-    if is_connect(spark):
-        return not getattr(spark, "is_stopped", False)
-    context: Any = spark.sparkContext._jsc
-    return context is not None and not context.sc().isStopped()
+    remote = said.get("spark.remote", os.environ.get("SPARK_REMOTE", ""))
+    if remote or said.get("spark.master", "").startswith("sc://"):
+        raise UsageError(
+            f"{remote or said['spark.master']} is a server of Spark Connect, and the jobs and "
+            "session() need a Spark of their own: give another master, and unset SPARK_REMOTE. To "
+            "read and write topics over Spark Connect, make the session by "
+            "SparkSession.builder.remote(...) and call register(spark)"
+        )
+    return said
 
 
 def _as_it_is(spark: SparkSession, said: Mapping[str, str]) -> SparkSession:
     """A session that runs: its own settings stay, but for those that are said now."""
     master = said.get("spark.master")
-    if master and (is_connect(spark) or spark.sparkContext.master != master):
-        its = "Spark Connect" if is_connect(spark) else spark.sparkContext.master
+    if master and spark.sparkContext.master != master:
         raise UsageError(
-            f"a Spark session with master {its} runs in this process, and {master} is asked for: "
-            "stop that one first, or leave the master out"
+            f"a Spark session with master {spark.sparkContext.master} runs in this process, and "
+            f"{master} is asked for: stop that one first, or leave the master out"
         )
     for key, value in said.items():
         if key != "spark.master":
             spark.conf.set(key, value)
     return spark
-
-
-def _connected(remote: str, said: Mapping[str, str]) -> SparkSession:
-    """A session of Spark Connect. Its Java is the server's, unless `remote` is local.
-
-    Raises:
-        ConfigurationError: its client is not installed.
-        UsageError: another master is named, too.
-    """
-    if "spark.master" in said:
-        raise UsageError(
-            f"master {said['spark.master']} is asked for, and SPARK_REMOTE says {remote}: Spark "
-            "Connect has no master; unset one of the two"
-        )
-    if runs_here(remote):
-        _prepare()
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    try:
-        builder = SparkSession.builder.remote(remote)
-        for key, value in said.items():
-            if key != _PY_FILES:
-                builder = builder.config(key, value)
-        spark = builder.getOrCreate()
-        if said.get(_PY_FILES):
-            spark.addArtifacts(*said[_PY_FILES].split(","), pyfile=True)
-        return spark
-    except ImportError as error:
-        raise ConfigurationError(f"Spark Connect needs more packages: {_EXTRA}") from error
 
 
 _AT_LAUNCH: Final[dict[str, str]] = {}  # what Java was started with by us: no word of the user's

@@ -11,7 +11,8 @@ import logging
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from itertools import chain
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from pyspark import TaskContext
@@ -24,13 +25,11 @@ from pyspark.sql.datasource import (
 from reliable_pubsub.common.core.errors import ConfigurationError, LimitError, PubSubError
 from reliable_pubsub.common.core.limits import MIB, TRANSACTION_BYTES_MAX
 from reliable_pubsub.common.core.transaction_messages import CommitAck, Part
-from reliable_pubsub.publisher.core.outbox import Encoded
 from reliable_pubsub.publisher.writer import TransactionWriter
 
 from .batch_parts import LastPart, PartWriter
 from .core.outgoing import OutgoingRows
 from .core.sink_options import SinkOptions
-from .reach import ReachCheck, check_reachable, machine
 from .reading import leave_out_of_collections
 from .spark_errors import without_our_frames
 
@@ -54,43 +53,11 @@ class Written(WriterCommitMessage):
     chunks: int
 
 
-class Stager(Protocol):
-    """The part of a `TransactionWriter` that a task needs."""
-
-    def stage(
-        self, transaction: int, task: int, attempt: bytes, chunk: int, batch: Encoded
-    ) -> bool:
-        """See `TransactionWriter.stage`."""
-
-
-def stage_rows(
-    rows: Iterable[pa.RecordBatch], stager: Stager, options: SinkOptions, place: Written
-) -> Written:
-    """In a task: stage all rows, or hear that they are committed already.
-
-    Raises:
-        As `OutgoingRows.add` and `TransactionWriter.stage`.
-    """
-    chunks = 0
-    for batch in _batches(rows, OutgoingRows(options.topic, options.content_type)):
-        if not stager.stage(place.transaction, place.task, place.attempt, chunks, batch):
-            break
-        chunks += 1
-    return Written(place.writer, place.transaction, place.task, place.attempt, chunks)
-
-
-def _batches(rows: Iterable[pa.RecordBatch], outgoing: OutgoingRows) -> Iterator[Encoded]:
-    for some in rows:
-        yield from outgoing.add(some)
-    yield from outgoing.rest()
-
-
 class _Sink:
     """What batch and stream share. It is pickled into tasks, so it has no socket."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._planned_on = machine()
 
     def _open(self, writer: str) -> TransactionWriter:
         options = self._options
@@ -101,15 +68,25 @@ class _Sink:
         context = TaskContext.get()
         assert context is not None, "write is called in a task"
         leave_out_of_collections()
-        check_reachable(ReachCheck(self._options.endpoint, self._planned_on))
         return Written(
             writer, transaction, context.partitionId(), secrets.token_bytes(16), chunks=0
         )
 
     def _stage(self, rows: Iterable[pa.RecordBatch], writer: str, transaction: int) -> Written:
+        """In a task: stage all rows, or hear that they are committed already.
+
+        Raises:
+            As `OutgoingRows.add` and `TransactionWriter.stage`.
+        """
         place = self._place(writer, transaction)
+        outgoing = OutgoingRows(self._options.topic, self._options.content_type)
+        full = (batch for some in rows for batch in outgoing.add(some))
         with self._open(writer) as client:
-            return stage_rows(rows, client, self._options, place)
+            for batch in chain(full, outgoing.rest()):
+                if not client.stage(transaction, place.task, place.attempt, place.chunks, batch):
+                    break
+                place.chunks += 1
+        return place
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> CommitAck | None:
         """Commit what the tasks have staged; None if there was no task."""
@@ -156,8 +133,7 @@ class BatchSink(_Sink, DataSourceArrowWriter):
         except LimitError as error:
             raise LimitError(
                 f"{error}. Of a batch above {TRANSACTION_BYTES_MAX // MIB} MiB: option "
-                "atomic=false (--no-atomic of pipeline run) writes any size, which readers then "
-                "see part by part"
+                "atomic=false writes any size, which readers then see part by part"
             ) from error
 
     def _write_parts(self, rows: Iterable[pa.RecordBatch]) -> LastPart:
@@ -189,8 +165,8 @@ class BatchSink(_Sink, DataSourceArrowWriter):
 
 
 @without_our_frames
-class _OfQuery(_Sink):
-    """One transaction for each batch of a streaming query."""
+class StreamSink(_Sink, DataSourceStreamArrowWriter):
+    """`df.writeStream`: one transaction for each batch of a query."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """In a task. Spark tells query and batch as properties of the task, not as arguments."""
@@ -204,17 +180,6 @@ class _OfQuery(_Sink):
             )
         return self._stage(iterator, self._options.writer_of(query), int(batch) + 1)
 
-    def _drop(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        for one in messages:
-            if isinstance(one, Written):
-                self._abort(one.writer, one.transaction, comes_again=True)
-                return
-
-
-@without_our_frames
-class StreamSink(_OfQuery, DataSourceStreamArrowWriter):
-    """`df.writeStream`."""
-
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """In the driver, when every task has ended well; at a replay once more."""
         acknowledged = self._commit(messages)
@@ -223,17 +188,7 @@ class StreamSink(_OfQuery, DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """In the driver, when one has not, or when the commit has failed."""
-        self._drop(messages)
-
-
-@without_our_frames
-class QuerySink(_OfQuery, DataSourceArrowWriter):
-    """The only `df.write` in the `foreachBatch` of a query: what `StreamSink` is, in any mode."""
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """In the driver, when every task has ended well; at a replay once more."""
-        self._commit(messages)
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """In the driver, when one has not, or when the commit has failed."""
-        self._drop(messages)
+        for one in messages:
+            if isinstance(one, Written):
+                self._abort(one.writer, one.transaction, comes_again=True)
+                return

@@ -27,7 +27,6 @@ from .core.planning import (
     ranges_between,
     refuse_unknown,
     resumed_offsets,
-    rows_within,
     starting_offsets,
     unknown,
 )
@@ -122,10 +121,10 @@ class QueryStream:
         self._topics.tell_places(known)
         resumed = resumed_offsets(known, extents, self._options, self._skip)
         if self._target is None and self._waits_for_more(resumed, ends):
+            self._reached = known
             return dict(start)
         self._batch_s = self._clock.now_s()
-        rows = [n for n in (rows_max, self._rows_of_bytes(resumed, rows_max)) if n is not None]
-        reached = admitted(known, resumed, ends, min(rows, default=None))
+        reached = admitted(known, resumed, ends, rows_max)
         self._reached = self._topics.witnessed(reached, known)
         return to_json(self._reached)
 
@@ -162,13 +161,6 @@ class QueryStream:
         if known.get(loss.first) != loss.end:
             _log.warning("%s", loss.skipped)
         known[loss.first] = loss.end
-
-    def _rows_of_bytes(
-        self, resumed: Mapping[str, TopicOffset], rows_max: int | None
-    ) -> int | None:
-        if rows_max is None:
-            return None  # everything was asked for
-        return rows_within(self._options.trigger_bytes_max, resumed, self._topics.extents())
 
     def ends(self) -> Json:
         """Return the current ends of the topics, and further values for the progress of a batch.

@@ -47,9 +47,7 @@ _BY_FILE = ("tests/core/", "tests/lab/", "tests/relay/", "tests/store/", "tests/
 # Tests that share what is made once, or that would cost too much side by side. By node id, because
 # the process that distributes tests knows nothing else of them.
 _TOGETHER = (
-    # Each starts one Java after another; in one row they would take longest of all.
-    ("tests/pipeline/test_kills.py::test_a_copy", "kills of copies"),
-    ("tests/pipeline/test_kills.py", "kills"),
+    ("tests/pipeline/test_kills.py", "kills"),  # each starts one Java after another
     ("tests/pipeline/", "spark"),
     ("tests/lab/test_report.py", "report"),
     ("tests/store/test_damage_sweep.py", "damage"),

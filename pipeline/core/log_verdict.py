@@ -7,7 +7,8 @@ V4. The others are asked of the checker itself, over a run in which the log is e
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from operator import itemgetter
+from typing import Final, Literal, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,9 +19,35 @@ from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.run import LabRun
 from reliable_pubsub.lab.core.verdict import RuleVerdict, Verdict, Violation
 
-from .evidence import AUDITOR, Extent
+from .planning import MessageRange, TopicExtent
 
+AUDITOR: Final = "auditor"
+A = TypeVar("A", bound=MessageRange)
 FaultKind = Literal["differs", "again", "old", "hole", "number", "copy"]
+
+
+def of_one_log(archived: Sequence[A], now: Mapping[str, TopicExtent]) -> tuple[list[A], list[str]]:
+    """What is archived of the log that a topic has now, or had last; and warnings of the rest."""
+    logs = {one.topic: one.log for one in archived} | {t: one.log for t, one in now.items()}
+    strange = sorted({one.topic for one in archived if one.log != logs[one.topic]})
+    warnings = [
+        f"{topic!r}: the archive has another log of that name than the proxy; it was left out"
+        for topic in strange
+    ]
+    return [one for one in archived if one.log == logs[one.topic]], warnings
+
+
+def extents(
+    archived: Sequence[MessageRange], now: Mapping[str, TopicExtent]
+) -> dict[str, TopicExtent]:
+    """From where to where each topic is known, by its archive, the proxy, or both."""
+    known = [(one.topic, TopicExtent(one.log, one.first, one.end)) for one in archived]
+    found: dict[str, TopicExtent] = {}
+    for topic, one in sorted([*known, *now.items()], key=itemgetter(0)):
+        before = found.get(topic, one)
+        edges = min(before.start, one.start), max(before.end, one.end)
+        found[topic] = TopicExtent(one.log, *edges)
+    return found
 
 
 class LogFault(Struct, frozen=True):
@@ -62,7 +89,7 @@ class TopicSight(Struct, frozen=True):
 
 
 def log_verdict(
-    extents: Mapping[str, Extent],
+    extents: Mapping[str, TopicExtent],
     sights: Sequence[TopicSight],
     faults: Sequence[LogFault],
     *,
@@ -101,7 +128,7 @@ def _copies(faults: Sequence[LogFault]) -> Iterator[Violation]:
             yield log_faults.stored_twice(one.topic, one.seen, one.number or 0)
 
 
-def _values(faults: Sequence[LogFault], extents: Mapping[str, Extent]) -> Iterator[Violation]:
+def _values(faults: Sequence[LogFault], extents: Mapping[str, TopicExtent]) -> Iterator[Violation]:
     for one in faults:
         number, end = one.number or 0, min(one.seen.offset, extents[one.topic].end)
         match one.kind:
@@ -117,7 +144,9 @@ def _values(faults: Sequence[LogFault], extents: Mapping[str, Extent]) -> Iterat
                 yield log_faults.hole(one.topic, number, end, one.other)
 
 
-def _edges(extents: Mapping[str, Extent], seen: Mapping[str, TopicSight]) -> Iterator[Violation]:
+def _edges(
+    extents: Mapping[str, TopicExtent], seen: Mapping[str, TopicSight]
+) -> Iterator[Violation]:
     """What is wrong where a log ends, or where the archive and the proxy meet."""
     for topic, extent in extents.items():
         one = seen.get(topic)
@@ -141,7 +170,7 @@ def _order(faults: Sequence[LogFault]) -> Iterator[Violation]:
         yield wrong(one.topic, one.seen, one.number or 0)
 
 
-def _empty_logs(extents: Mapping[str, Extent], pid: int) -> list[AnyLine]:
+def _empty_logs(extents: Mapping[str, TopicExtent], pid: int) -> list[AnyLine]:
     """Return the lines of an auditor who reports that each log ends where it begins."""
     lines: list[AnyLine] = [Begin(at_ns=0, process=AUDITOR, pid=pid, role="auditor", wall_ns=0)]
     for topic, extent in extents.items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from reliable_pubsub.common.core.errors import RefusedError
 
 
@@ -24,3 +26,9 @@ class DataLossError(RefusedError):
         self.topic = topic
         self.first = first
         self.end = end
+
+    def raise_or_tell(self, fails: bool, tell: Callable[[str], object]) -> None:
+        """Raise it, or where the options allow it tell what is skipped."""
+        if fails:
+            raise self
+        tell(self.skipped)

@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
-from msgspec import Struct
 
 from .offsets import TopicOffset
+from .planning import MessageRange
 
 PARTITIONS: Final = ("topic", "log", "day")
 SUFFIX: Final = ".parquet"
@@ -24,15 +24,11 @@ _NAME_CHARS_MAX: Final = 60
 _SEAL: Final = re.compile(r"\.([0-9a-f]{64})\.parquet$")
 
 
-class Manifest(Struct, frozen=True, kw_only=True):
-    """One file: messages from offset first to end - 1 of a topic."""
+class Manifest(MessageRange, frozen=True, kw_only=True):
+    """One file, and the messages in it."""
 
     path: str  # below the archive, as the log of the table has it
-    topic: str
-    log: str  # log id
     day: str  # when the proxy took them: 2026-11-23, in UTC
-    first: int
-    end: int
     rows: int  # below end - first only where --accept-loss went over a gap
     first_ns: int  # timestamp of its first message
     last_ns: int  # and of its last
@@ -57,6 +53,13 @@ class Manifest(Struct, frozen=True, kw_only=True):
         none = dict.fromkeys(lowest, 0)
         found = {"minValues": lowest, "maxValues": highest, "nullCount": none}
         return msgspec.json.encode({"numRecords": self.rows, **found}).decode()
+
+
+class ArchivedFile(NamedTuple):
+    """A file of an archive, for a task that reads it."""
+
+    manifest: Manifest
+    path: str  # its address
 
 
 def from_log(row: Mapping[str, Any]) -> Manifest:

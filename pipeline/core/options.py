@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from math import inf
-from typing import Annotated, Final, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
-from msgspec.structs import fields
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec.structs import asdict, fields
 
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.endpoint import check_endpoint
@@ -23,13 +24,12 @@ from reliable_pubsub.common.core.limits import NUMBER_MAX
 from reliable_pubsub.common.core.retry import RETRIES_MAX, RetryPolicy
 from reliable_pubsub.common.core.schemas import convert, json_decoder
 from reliable_pubsub.common.core.settings import SUBSCRIBER_ENDPOINT
-from reliable_pubsub.common.core.start import parse_start
-from reliable_pubsub.common.core.step_file import or_else
+from reliable_pubsub.common.core.start import at_time, parse_start
 from reliable_pubsub.common.core.wording import did_you_mean, plain, refused
 
-from .instants import instant_ns
 from .places import check_archive
 
+MILLISECONDS_MIN: Final = 10**11  # of 1973; a smaller number is taken for seconds, and refused
 Table = Literal["messages", "topics", "subscriptions", "publishers"]
 LogEdge = Literal["earliest", "latest"]
 OffsetOption = Annotated[int, Meta(ge=0, le=NUMBER_MAX)] | LogEdge
@@ -37,41 +37,37 @@ OffsetOption = Annotated[int, Meta(ge=0, le=NUMBER_MAX)] | LogEdge
 MAX_OFFSETS_PER_TRIGGER: Final = 100_000  # a long backlog must not become one batch
 MAX_RECORDS_PER_PARTITION: Final = 50_000
 
-Flag = Literal["true", "false"]
 Positive = Annotated[int, Meta(ge=1, le=NUMBER_MAX)]
 T = TypeVar("T", bound=Struct)
 USUAL: Final = RetryPolicy()
 
 
-class ProxyWords(Struct, kw_only=True, rename="camel"):
+class ProxyWords(Struct, frozen=True, kw_only=True, rename="camel"):
     """The options of source and sink that say how the proxy is asked."""
 
     endpoint: str
-    allow_plaintext: Flag = "false"
-    path: str | UnsetType = UNSET  # what `.load("a,b")` or `.save("a")` says
+    allow_plaintext: bool = False
+    path: str = ""  # what `.load("a,b")` or `.save("a")` says
     timeout_ms: Positive = int(USUAL.timeout_s * 1000)
     retries: Annotated[int, Meta(ge=0, le=NUMBER_MAX)] = RETRIES_MAX
 
-    def check_endpoint(self) -> None:
-        """Refuse an endpoint that cannot be.
+    def asked(self) -> dict[str, Any]:
+        """Return these options by the names of their fields, and how to ask again.
 
         Raises:
-            ConfigurationError: as of `common.core.endpoint`.
+            ConfigurationError: the endpoint cannot be, as of `common.core.endpoint`.
         """
         check_endpoint(
             self.endpoint,
-            self.allow_plaintext == "true",
+            self.allow_plaintext,
             allowing="set option allowPlaintext to true",
             encrypted=keys_of_endpoint(self.endpoint) is not None,
         )
-
-    @property
-    def retry(self) -> RetryPolicy:
-        """How to ask again."""
-        return RetryPolicy(timeout_s=self.timeout_ms / 1000, retries_max=self.retries)
+        retry = RetryPolicy(timeout_s=self.timeout_ms / 1000, retries_max=self.retries)
+        return {**asdict(self), "retry": retry}
 
 
-class SourceWords(ProxyWords, kw_only=True, rename="camel"):
+class SourceWords(ProxyWords, frozen=True, kw_only=True, rename="camel"):
     """The options of the source, as they are written. docs/pipeline.md has their meanings."""
 
     endpoint: str = SUBSCRIBER_ENDPOINT
@@ -81,19 +77,20 @@ class SourceWords(ProxyWords, kw_only=True, rename="camel"):
     starting_timestamp: str | UnsetType = UNSET
     ending_offsets: str | UnsetType = UNSET
     ending_timestamp: str | UnsetType = UNSET
-    max_offsets_per_trigger: Positive = MAX_OFFSETS_PER_TRIGGER
-    min_offsets_per_trigger: Positive = 1
+    trigger_rows_max: Positive = field(default=MAX_OFFSETS_PER_TRIGGER, name="maxOffsetsPerTrigger")
+    trigger_rows_min: Positive = field(default=1, name="minOffsetsPerTrigger")
     max_trigger_delay: str = "15m"
-    max_bytes_per_trigger: Positive | UnsetType = UNSET
-    min_partitions: Positive = 1
-    max_records_per_partition: Positive = MAX_RECORDS_PER_PARTITION
-    fail_on_data_loss: Flag = "true"
-    fail_on_missing_topic: Flag = "true"
+    partitions_min: Positive = field(default=1, name="minPartitions")
+    partition_rows_max: Positive = field(
+        default=MAX_RECORDS_PER_PARTITION, name="maxRecordsPerPartition"
+    )
+    fail_on_data_loss: bool = True
+    fail_on_missing_topic: bool = True
     missing_topic_timeout: str = "1m"
-    include_headers: Flag = "true"
+    include_headers: bool = True
     subscriber: str = ""
     table: Table = "messages"
-    archive: str = ""
+    archive: str = ""  # "": the proxy
 
 
 def option_names(kind: type[Struct]) -> list[str]:
@@ -134,27 +131,16 @@ class Positions(Struct, frozen=True):
         return self.offsets.get(topic, self.edge)
 
 
-class SourceOptions(Struct, frozen=True, kw_only=True):
+class SourceOptions(SourceWords, frozen=True, kw_only=True):
     """What a query wants to read."""
 
-    endpoint: str
     topics: tuple[str, ...] = ()
     pattern: str = ""  # exactly one of the two for messages
     starting: Positions
     ending: Positions | None = None  # None: the end of a batch, no end of a stream
-    trigger_rows_max: int = MAX_OFFSETS_PER_TRIGGER
-    trigger_rows_min: int = 1
     trigger_delay_s: float = 900.0  # after which a smaller batch begins
-    trigger_bytes_max: int | None = None
-    partitions_min: int = 1
-    partition_rows_max: int = MAX_RECORDS_PER_PARTITION
-    fail_on_data_loss: bool = True
     missing_topic_s: float = inf  # how long a named topic may be missing in a stream
-    include_headers: bool = True
-    subscriber: str = ""  # "": none
-    table: Table = "messages"
-    archive: str = ""  # "": the proxy
-    retry: RetryPolicy = RetryPolicy()
+    retry: RetryPolicy = USUAL
 
     def wants(self, topic: str) -> bool:
         """Whether a topic is to be read."""
@@ -173,31 +159,22 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         UsageError: a name that does not exist (with the closest), or a value that cannot be.
     """
     words = typed_options(given, SourceWords)
-    words.check_endpoint()
+    asked = words.asked()
     topics, pattern = _topics(words)
     starting = _positions("starting", words.starting_offsets, words.starting_timestamp, "earliest")
-    found = SourceOptions(
-        endpoint=words.endpoint,
-        topics=topics,
-        pattern=pattern,
-        starting=starting or Positions("earliest"),
-        ending=_positions("ending", words.ending_offsets, words.ending_timestamp, "latest"),
-        trigger_rows_max=words.max_offsets_per_trigger,
-        trigger_rows_min=words.min_offsets_per_trigger,
-        trigger_delay_s=_seconds("maxTriggerDelay", words.max_trigger_delay),
-        trigger_bytes_max=or_else(words.max_bytes_per_trigger, None),
-        partitions_min=words.min_partitions,
-        partition_rows_max=words.max_records_per_partition,
-        fail_on_data_loss=words.fail_on_data_loss == "true",
-        missing_topic_s=_seconds("missingTopicTimeout", words.missing_topic_timeout)
-        if words.fail_on_missing_topic == "true"
-        else inf,
-        include_headers=words.include_headers == "true",
-        subscriber=names.client_id(words.subscriber) if words.subscriber else "",
-        table=words.table,
-        archive=check_archive(words.archive),
-        retry=words.retry,
-    )
+    delay_s = _seconds("maxTriggerDelay", words.max_trigger_delay)
+    missing_s = _seconds("missingTopicTimeout", words.missing_topic_timeout)
+    made = {
+        "topics": topics,
+        "pattern": pattern,
+        "starting": starting or Positions("earliest"),
+        "ending": _positions("ending", words.ending_offsets, words.ending_timestamp, "latest"),
+        "trigger_delay_s": delay_s,
+        "missing_topic_s": missing_s if words.fail_on_missing_topic else inf,
+        "subscriber": names.client_id(words.subscriber) if words.subscriber else "",
+        "archive": check_archive(words.archive),
+    }
+    found = SourceOptions(**asked | made)
     if found.archive and (found.subscriber or found.table != "messages"):
         raise UsageError(
             "option 'archive' reads messages of an archive: it goes with neither 'subscriber' nor "
@@ -285,7 +262,7 @@ def _topics(words: SourceWords) -> tuple[tuple[str, ...], str]:
     ways = {
         "subscribe": words.subscribe,
         "subscribePattern": words.subscribe_pattern,
-        "path": words.path,
+        "path": words.path or UNSET,
     }
     given = {name: text for name, text in ways.items() if not isinstance(text, UnsetType)}
     if words.table != "messages" and not given:
@@ -334,3 +311,18 @@ def _positions(
         expected = 'earliest, latest, or JSON such as {"a": 23, "b": "latest"}'
         raise _wrong(f"{which}Offsets", offsets, expected) from error
     return Positions(edge, {names.topic(topic): place for topic, place in by_topic.items()})
+
+
+def instant_ns(text: str) -> int | None:
+    """Return an ISO 8601 time or milliseconds as nanoseconds since 1970; None for other text.
+
+    A time without zone is UTC: on a cluster the zone of a machine means nothing.
+    """
+    if re.fullmatch(r"[0-9]{1,15}", text):
+        time_ms = int(text)
+        return None if 0 < time_ms < MILLISECONDS_MIN else time_ms * 1_000_000
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return at_time(instant.replace(tzinfo=instant.tzinfo or UTC)).value

@@ -5,10 +5,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.batch import Batch, column, message_bytes
@@ -43,19 +44,15 @@ class BatchCutter:
         self._event_times_ns: list[int | None] = []
         self._bytes = 0
 
-    def add(
-        self,
-        values: Sequence[bytes],
-        keys: Sequence[bytes | None],
-        headers: Sequence[_Headers],
-        times_ns: Sequence[int | None],
-    ) -> Iterator[Batch]:
+    def add(self, rows: Batch) -> Iterator[Batch]:
         """Take messages; gives the batches that are full."""
-        columns = (keys, headers, times_ns)
-        if all(one.count(None) == len(one) for one in columns):
-            sizes: Iterator[int] = map(_OF_A_VALUE.__add__, map(len, values))
+        values, none = rows.payloads, [None] * len(rows.payloads)
+        keys, headers = rows.keys or none, rows.headers or none
+        times_ns = rows.event_times_ns or none
+        if rows.keys or rows.headers or rows.event_times_ns:
+            sizes = map(message_bytes, values, keys, headers, times_ns)
         else:
-            sizes = map(message_bytes, values, *columns)
+            sizes = map(_OF_A_VALUE.__add__, map(len, values))
         ends = list(accumulate(sizes))
         first = base = 0
         while first < len(values):
@@ -122,40 +119,41 @@ class OutgoingRows:
             yield from (encoded_batch(topic, one) for one in cutter.rest())
 
     def _add(self, topic: str, rows: pa.RecordBatch) -> Iterator[Encoded]:
-        columns = (_bytes(rows, "value"), _bytes(rows, "key"), self._headers(rows))
-        cutter = self._open.setdefault(topic, BatchCutter())
-        for batch in cutter.add(*columns, _event_times_ns(rows)):
+        found = batch_of_rows(rows)
+        if self._content_type:
+            named = found.headers or [None] * rows.num_rows
+            found = replace(found, headers=[self._with_content_type(one) for one in named])
+        for batch in self._open.setdefault(topic, BatchCutter()).add(found):
             yield encoded_batch(topic, batch)
 
-    def _headers(self, rows: pa.RecordBatch) -> list[_Headers]:
-        named = "headers" in rows.schema.names
-        found = rows.column("headers").to_pylist() if named else [None] * rows.num_rows
-        given: list[_Headers] = [None if one is None else dict(one) for one in found]
-        if not self._content_type:
-            return given
-        return [
-            one
-            if one is not None and any(name.lower() == CONTENT_TYPE for name in one)
-            else {**(one or {}), CONTENT_TYPE: self._content_type}
-            for one in given
-        ]
+    def _with_content_type(self, headers: _Headers) -> _Headers:
+        if headers is not None and any(name.lower() == CONTENT_TYPE for name in headers):
+            return headers
+        return {**(headers or {}), CONTENT_TYPE: self._content_type}
 
 
-def _event_times_ns(rows: pa.RecordBatch) -> list[int | None]:
-    """Return the event times: column `event_time_ns`, or `event_time`, which has microseconds."""
-    names = rows.schema.names
-    if "event_time_ns" in names:
-        times: list[int | None] = rows.column("event_time_ns").to_pylist()
-        return times
-    if "event_time" not in names:
-        return [None] * rows.num_rows
-    micros = rows.column("event_time").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-    return [None if one is None else one * 1000 for one in micros.to_pylist()]
+def batch_of_rows(rows: pa.RecordBatch) -> Batch:
+    """Return rows as a batch; a column that none of them uses is left out.
 
+    Args:
+        rows: column value, and key, headers, event_time_ns, or event_time, if they are there.
+    """
 
-def _bytes(rows: pa.RecordBatch, name: str) -> list[bytes]:
-    if name not in rows.schema.names:
-        return [None] * rows.num_rows  # type: ignore[list-item]  # a key may be null
-    column = rows.column(name)
-    values: list[bytes] = column.cast(pa.binary()).to_pylist()
-    return values
+    def used(name: str, kind: pa.DataType | None = None) -> list[Any] | None:
+        one = rows.column(name) if name in rows.schema.names else None
+        if one is None or one.null_count == len(one):
+            return None
+        values: list[Any] = (one if kind is None else one.cast(kind)).to_pylist()
+        return values
+
+    headers = used("headers")
+    times_ns: Sequence[int | None] | None = used("event_time_ns")
+    if "event_time_ns" not in rows.schema.names and "event_time" in rows.schema.names:
+        micros = rows.column("event_time").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+        times_ns = column([None if one is None else one * 1000 for one in micros.to_pylist()])
+    return Batch(
+        [one or b"" for one in rows.column("value").cast(pa.binary()).to_pylist()],
+        used("key", pa.binary()),
+        headers and [None if one is None else dict(one) for one in headers],
+        times_ns,
+    )

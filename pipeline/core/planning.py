@@ -26,12 +26,6 @@ class TopicExtent(Struct, frozen=True):
     log: str  # log id
     start: int  # first stored offset
     end: int  # the offset of the next message
-    stored_bytes: int = 0
-
-    @property
-    def message_bytes(self) -> float:
-        """About how long a message is."""
-        return self.stored_bytes / max(self.end - self.start, 1)
 
 
 Extents = Mapping[str, TopicExtent]  # by topic
@@ -66,7 +60,7 @@ def refuse_unknown(options: SourceOptions, extents: Extents) -> None:
     missing = unknown(options, extents)
     if missing:
         advice = did_you_mean(missing[0], extents) or ""
-        raise UsageError(f"the proxy has no topic {missing[0]!r}{advice}")
+        raise UsageError(f"there is no topic {missing[0]!r}{advice}")
 
 
 def unknown(options: SourceOptions, extents: Extents) -> list[str]:
@@ -218,20 +212,6 @@ def admitted(
         first = None if goes_on else place.offset
         reached[topic] = TopicOffset(place.log, place.offset + count, first=first)
     return reached
-
-
-def rows_within(bytes_max: int | None, begun: Offsets, extents: Extents) -> int | None:
-    """How many rows of the backlog are about so many bytes; None without a bound."""
-    if bytes_max is None:
-        return None
-    rows = 0
-    size = 0.0
-    for topic, place in begun.items():
-        extent = extents.get(topic)
-        if extent is not None and extent.end > place.offset:
-            rows += extent.end - place.offset
-            size += (extent.end - place.offset) * extent.message_bytes
-    return rows if size <= bytes_max else max(int(rows * bytes_max / size), 1)
 
 
 # Tasks.

@@ -187,23 +187,17 @@ def message_columns(columns: Sequence[tuple[str, str]]) -> list[str]:
                 f"{', '.join(map(repr, rest))} beside it: leave these out; or name 'value' "
                 "otherwise, and all columns become a JSON object"
             )
-        if kinds["value"] not in COLUMNS["value"]:
-            raise UsageError(
-                f"column 'value' is {kinds['value']}: write string(value) AS value, or name it "
-                "otherwise, and it becomes a field of a JSON object"
-            )
     elif not rest:
         raise UsageError(
             "the query gives no column for the payload: SELECT a column 'value' (text or bytes), "
             "or others, which become a JSON object"
         )
-    if kinds.get("headers", "map<string,string>") != "map<string,string>":
-        raise UsageError(f"column 'headers' is {kinds['headers']}, and not map<string,string>")
-    if kinds.get("event_time", "timestamp") != "timestamp":
-        raise UsageError(
-            f"column 'event_time' is {kinds['event_time']}, and becomes the event time of the "
-            "message: make it a timestamp, or give it another name"
-        )
+    for name in ("value", "headers", "event_time"):
+        if kinds.get(name, COLUMNS[name][0]) not in COLUMNS[name]:
+            raise UsageError(
+                f"column {name!r} is {kinds[name]}, and not {' or '.join(COLUMNS[name])}: convert "
+                "it, or give it another name"
+            )
     payload = "value" if "value" in kinds else _json_object(rest)
     made = [f"{payload} AS value", f"{_headers(kinds)} AS headers"]
     if "key" in kinds:

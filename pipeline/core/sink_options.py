@@ -5,32 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import Meta, field
 
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.limits import CLIENT_ID_CHARS_MAX, NUMBER_MAX
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.settings import PUBLISHER_ENDPOINT
-from reliable_pubsub.common.core.step_file import or_else
 
-from .options import Flag, ProxyWords, option_names, typed_options
+from .options import ProxyWords, option_names, typed_options
 
 
-class SinkWords(ProxyWords, kw_only=True, rename="camel"):
+class SinkWords(ProxyWords, frozen=True, kw_only=True, rename="camel"):
     """The options of the sink, as they are written. docs/pipeline.md has their meanings."""
 
     endpoint: str = PUBLISHER_ENDPOINT
-    topic: str | UnsetType = UNSET
-    codec: Literal["json", "text"] | UnsetType = UNSET
-    sink_id: str | UnsetType = UNSET
-    txn_app_id: str | UnsetType = UNSET
-    txn_version: Annotated[int, Meta(ge=0, le=NUMBER_MAX)] | UnsetType = UNSET
-    atomic: Flag = "true"
+    topic: str = ""  # "": the column says so
+    codec: Literal["json", "text"] | None = None
+    sink_id: str = ""
+    app_id: str = field(default="", name="txnAppId")  # "": a name of its own for each write
+    version: Annotated[int, Meta(ge=0, le=NUMBER_MAX)] | None = field(
+        default=None, name="txnVersion"
+    )
+    atomic: bool = True
 
 
 SINK_OPTIONS: Final = option_names(SinkWords)
 OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})  # it keeps them here
+SINK_ID: Final = "spark"  # begins the publisher's id of a query that has no option sinkId
 RUN_ID_CHARS: Final = 37  # "-" and a UUID
 TASK_CHARS: Final = 12  # "-part-" and the number of a task
 PARTS_MAX: Final = 2**20  # transactions of one task of a batch that is not atomic, with its marks
@@ -55,16 +57,12 @@ IGNORED: Final[Mapping[str, str]] = {
 CONTENT_TYPES: Final = {"json": "application/json", "text": "text/plain; charset=utf-8"}
 
 
-class SinkOptions(Struct, frozen=True, kw_only=True):
+class SinkOptions(SinkWords, frozen=True, kw_only=True):
     """Where a query writes, and as whom."""
 
-    endpoint: str
-    topic: str = ""  # "": the column says so
     content_type: str = ""  # of rows whose headers name none
-    sink_id: str = "spark"
-    app_id: str = ""  # "": a name of its own for each write
+    sink_id: str = SINK_ID
     version: int = 0
-    atomic: bool = True
     retry: RetryPolicy = RetryPolicy()
 
     def writer_of(self, run_id: str) -> str:
@@ -89,48 +87,44 @@ def parse_sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOpti
     """
     ours = {name: value for name, value in given.items() if name.lower() not in OF_SPARK}
     words = typed_options(ours, SinkWords)
-    if words.path is not UNSET and words.topic is not UNSET:
+    asked = words.asked()
+    if words.path and words.topic:
         raise UsageError("the topic is named twice: by option 'topic', and by .save() or .start()")
-    topic = or_else(words.topic, or_else(words.path, ""))
-    words.check_endpoint()
-    named = words.txn_app_id is not UNSET
-    if named != (words.txn_version is not UNSET):
+    topic = words.topic or words.path
+    if bool(words.app_id) != (words.version is not None):
         raise UsageError("options txnAppId and txnVersion are given together")
-    if named and (streaming or words.sink_id is not UNSET):
+    if words.app_id and (streaming or words.sink_id):
         raise UsageError(
             "txnAppId names the publisher of a batch; a stream has sinkId and the batches of its "
             "checkpoint"
         )
-    sink_id = names.client_id(or_else(words.sink_id, "spark"))
-    app_id = names.client_id(words.txn_app_id) if words.txn_app_id is not UNSET else ""
-    atomic = words.atomic == "true"
-    if streaming and not atomic:
+    sink_id = names.client_id(words.sink_id or SINK_ID)
+    app_id = names.client_id(words.app_id) if words.app_id else ""
+    if streaming and not words.atomic:
         raise UsageError(
             "option atomic is of a batch; a batch of a stream is one transaction: make it smaller "
             "with maxOffsetsPerTrigger of its source"
         )
-    most = CLIENT_ID_CHARS_MAX - (0 if atomic else TASK_CHARS)
+    most = CLIENT_ID_CHARS_MAX - (0 if words.atomic else TASK_CHARS)
     for name, given_id, chars in (
         ("sinkId", sink_id, most - RUN_ID_CHARS),
         ("txnAppId", app_id, most),
     ):
         if len(given_id) > chars:
             raise UsageError(f"option {name}: {given_id!r} is longer than {chars} characters")
-    version = or_else(words.txn_version, 0)
-    if not atomic and version > PARTED_VERSION_MAX:
+    version = words.version or 0
+    if not words.atomic and version > PARTED_VERSION_MAX:
         raise UsageError(
             f"option txnVersion: with atomic=false at most {PARTED_VERSION_MAX}, not {version}"
         )
-    return SinkOptions(
-        endpoint=words.endpoint,
-        topic=names.exact(topic) if topic else "",
-        content_type=CONTENT_TYPES.get(or_else(words.codec, ""), ""),
-        sink_id=sink_id,
-        app_id=app_id,
-        version=version,
-        atomic=atomic,
-        retry=words.retry,
-    )
+    made = {
+        "topic": names.exact(topic) if topic else "",
+        "content_type": CONTENT_TYPES.get(words.codec or "", ""),
+        "sink_id": sink_id,
+        "app_id": app_id,
+        "version": version,
+    }
+    return SinkOptions(**asked | made)
 
 
 def check_columns(columns: Mapping[str, str], options: SinkOptions) -> None:

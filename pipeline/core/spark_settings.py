@@ -7,7 +7,6 @@ from typing import Final
 
 DEFAULT_MASTER: Final = "local[*,4]"  # all cores; a task is tried four times, as on a cluster
 OF_SPARK_ITSELF: Final = "local[*]"  # what spark-submit says where nothing was said
-CONNECT: Final = "sc://"
 # A Python worker has to start on a machine that has other work, too; 15 s are Spark's own.
 _EVERYWHERE: Final = {"spark.python.authenticate.socketTimeout": "120s"}
 _LOCAL: Final = {

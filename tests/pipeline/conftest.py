@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from reliable_pubsub.pipeline import auditing, running
+from reliable_pubsub.pipeline import archiving, auditing, loading, running
 from reliable_pubsub.pipeline.sessions import open_session
 from reliable_pubsub.pipeline.tasks import SparkTasks
 from tests.integration.harness import Service
@@ -17,6 +17,13 @@ from tests.integration.harness import Service
 from .object_store import BUCKET, ObjectStore
 from .quick_java import java_options
 from .quick_python import quick_python
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let each test take an hour: several starts of Spark, on a machine with other work."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.timeout(3_600))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -66,8 +73,8 @@ def spark() -> Iterator[SparkSession]:
 def jobs_in_this_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkTasks:
     """Commands that are called in this process use the Spark of all tests."""
     tasks = SparkTasks(spark)
-    for module in (auditing, running):
-        monkeypatch.setattr(module, "spark_tasks", lambda *_: nullcontext(tasks))
+    for module in (archiving, auditing, loading, running):
+        monkeypatch.setattr(module, "spark_tasks", lambda *_, **__: nullcontext(tasks))
     return tasks
 
 

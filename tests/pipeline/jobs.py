@@ -1,4 +1,7 @@
-"""The jobs as commands, in processes of their own, each with a Spark of its own."""
+"""The jobs as commands: in processes of their own, each with a Spark of its own, or here.
+
+A start of Spark costs 15 s of CPU, so only what is killed or stopped has one of its own.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,20 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import chdir, contextmanager
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
+from click.testing import CliRunner
 
+from reliable_pubsub.pipeline.__main__ import main
 from tests.integration.harness import Process, Service, children, eventually
 
 from .quick_java import java_options
 
-BUSY_S = 300.0  # for a Spark to start and to do something, on a machine that has other work
+BUSY_S = 900.0  # for a Spark to start and to do something, on a machine that has other work
 JAVA_SAYS = "WARNING: Using incubator modules: jdk.incubator.vector\n"
 
 
@@ -55,6 +63,35 @@ class Jobs:
         return process
 
 
+def run_here(service: Service, *words: str | Path) -> str:
+    """Run a job to its end in this process, with `jobs_in_this_spark`; return what it says."""
+    with chdir(service.directory):
+        done = CliRunner().invoke(main, [*map(str, words)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@contextmanager
+def stopped_when(condition: Callable[[], bool], what: str) -> Iterator[None]:
+    """Send SIGTERM to this process when something is so, to end the job that runs here."""
+    over = Event()
+
+    def look() -> None:
+        try:
+            eventually(lambda: over.is_set() or condition(), what, timeout_s=BUSY_S)
+        finally:
+            if not over.is_set():
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = Thread(target=look)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
 def end_of(process: Process) -> int:
     """Wait for the end of a job; return its exit code."""
     eventually(lambda: process.exit_code is not None, f"end of {process}", timeout_s=BUSY_S)
@@ -70,7 +107,7 @@ def java_of(process: Process) -> int:
                 return child
         return None
 
-    return eventually(look, f"Java of {process}")
+    return eventually(look, f"Java of {process}", timeout_s=BUSY_S)
 
 
 def kill_with_its_java(process: Process) -> None:

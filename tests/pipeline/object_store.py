@@ -24,8 +24,8 @@ from pyarrow.fs import FileSelector, FileSystem
 
 BUCKET = "bucket"
 KEY = "test"
-_START_S = 120.0
-_MEET_S = 60.0
+_START_S = 900.0
+_MEET_S = 900.0
 
 
 class ObjectStore:

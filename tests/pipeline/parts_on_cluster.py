@@ -19,6 +19,9 @@ from reliable_pubsub.pipeline.data_source import FORMAT
 from reliable_pubsub.pipeline.sessions import open_session
 from tests.integration.harness import eventually
 
+from .jobs import BUSY_S
+from .quick_java import java_options
+
 TASKS = 4
 ROWS = 12_000  # of 1,000 bytes: each task has some three parts
 TOPIC = "t"
@@ -39,7 +42,7 @@ class Kill:
         """In the task: pass a row on; before the last one of the task, kill."""
         if int(value) == ROWS // TASKS - 1 and not self._mark.exists():
             status = StatusClient(self._subscribers, RetryPolicy())
-            eventually(lambda: self._stored(status), "part that is stored")
+            eventually(lambda: self._stored(status), "part that is stored", timeout_s=BUSY_S)
             self._mark.touch()
             executor = parent(os.getppid())
             for pid in (parent(executor), executor):
@@ -64,6 +67,7 @@ def main(master: str, directory: Path, publishers: str, subscribers: str) -> Non
     settings = {
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100",
         "spark.ui.enabled": "false",
+        "spark.executor.extraJavaOptions": java_options(),
         "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
     }
     spark = open_session("parts", master=master, conf=settings)

@@ -7,26 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.journal import AnyLine, Begin, End, Found, FoundEnd, Seen
 from reliable_pubsub.lab.core.run import LabRun
-from reliable_pubsub.pipeline.archive_tasks import ArchivedFile, rows_of
-from reliable_pubsub.pipeline.core.evidence import AUDITOR, extents, of_one_log
+from reliable_pubsub.pipeline.archive_tasks import rows_of
+from reliable_pubsub.pipeline.core.log_verdict import AUDITOR, extents, of_one_log
+from reliable_pubsub.pipeline.core.manifest import ArchivedFile
 from reliable_pubsub.pipeline.core.planning import MessageRange, TopicExtent
 from reliable_pubsub.pipeline.reading import stored_range
 from reliable_pubsub.subscriber.reader import LogReader
 
 
-class Sighting(Struct, frozen=True):
+class Sighting(MessageRange, frozen=True, kw_only=True):
     """A stretch of a topic, as it was read."""
 
-    topic: str
-    log: str  # log id
-    first: int
-    end: int
     messages: Sequence[Seen]
 
 
@@ -47,7 +43,7 @@ def sight_range(wanted: MessageRange, endpoint: str) -> Sighting:
                         qos=header.qos,
                     )
                 )
-    return Sighting(wanted.topic, wanted.log, wanted.first, wanted.end, found)
+    return Sighting(wanted.topic, wanted.log, wanted.first, wanted.end, messages=found)
 
 
 def sight_file(work: ArchivedFile) -> Sighting:
@@ -59,7 +55,7 @@ def sight_file(work: ArchivedFile) -> Sighting:
         columns = [batch.column(name).to_pylist() for name in names]
         for offset, publisher, sequence, value, time_ns, qos in zip(*columns, strict=True):
             found.append(Seen(offset, publisher, sequence, crc32(value), time_ns, qos=qos))
-    return Sighting(one.topic, one.log, one.first, one.end, found)
+    return Sighting(one.topic, one.log, one.first, one.end, messages=found)
 
 
 def with_log(

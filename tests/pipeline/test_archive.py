@@ -28,12 +28,14 @@ from reliable_pubsub.pipeline.archive_tasks import (
     write_range,
 )
 from reliable_pubsub.pipeline.archiving import Archiving
-from reliable_pubsub.pipeline.auditing import unsealed
+from reliable_pubsub.pipeline.auditing import unsealed, whereabouts
 from reliable_pubsub.pipeline.core.loss import DataLossError
-from reliable_pubsub.pipeline.core.manifest import Manifest, folder_name, in_order
+from reliable_pubsub.pipeline.core.manifest import ArchivedFile, Manifest, folder_name, in_order
 from reliable_pubsub.pipeline.core.options import SourceOptions
-from reliable_pubsub.pipeline.job import topics_wanted
-from reliable_pubsub.pipeline.tasks import OnDone, unshown
+from reliable_pubsub.pipeline.core.planning import MessageRange
+from reliable_pubsub.pipeline.job import Access, topics_wanted
+from reliable_pubsub.pipeline.replay import ReplayTopic
+from reliable_pubsub.pipeline.tasks import SparkTasks
 from tests.fakes import PATIENT, Link, MemoryProxy, a_broker
 
 from .test_stream import KEEP_NOTHING, Job, a_log, put
@@ -54,15 +56,15 @@ class Died(Exception):
     """The process is gone."""
 
 
-class Here:
+class Here(SparkTasks):
     """Tasks in this process, over the same link."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self._cores = cycle((2, 3, 1))
 
-    def run(self, act: Callable[[W], R], work: Sequence[W], on_done: OnDone = unshown) -> list[R]:
-        """See `tasks.Tasks`."""
+    def run(self, act: Callable[[W], R], work: Sequence[W]) -> list[R]:
+        """Do it here, without Spark."""
         return [self._act(act, one) for one in work]
 
     def round_size(self) -> int:
@@ -90,6 +92,23 @@ def catch_up(proxy: MemoryProxy, folder: Location, **more: Any) -> int:
         tasks=Here(job),
     )
     return archiving.catch_up()
+
+
+def archived_payloads(
+    folder: Location, topic: str, first: int | None = None, end: int | None = None
+) -> list[bytes]:
+    """What a replay of a range of an archive puts."""
+    one = whereabouts(options(archive=str(folder)))[topic]
+    edges = (one.start if first is None else first, one.end if end is None else end)
+    work = ReplayTopic(
+        wanted=MessageRange(topic, one.log, *edges),
+        archive=str(folder),
+        target="again",
+        client="replay",
+        access=Access("", "", PATIENT),
+    )
+    reader: Any = None
+    return [payload for batch in work.batches(reader) for payload in batch.payloads]
 
 
 def compact(folder: Location) -> None:
@@ -189,7 +208,7 @@ class TestAnArchive:
         compact(tmp_path)
 
         ((one, path),) = archived_files(tmp_path)
-        check_file(one, path)
+        assert check_file(ArchivedFile(one, path))
         offsets = [row["offset"] for b in rows_of(one, path, ["offset"]) for row in b.to_pylist()]
         assert offsets == [*range(7)]
         (warning,) = unsealed([one])
@@ -275,7 +294,7 @@ class TestWhatIsGone:
         Path(path).write_bytes(content)
 
         with pytest.raises(DamagedError, match="the file was changed"):
-            check_file(manifest, path)
+            check_file(ArchivedFile(manifest, path))
 
 
 class Mortal:
@@ -355,10 +374,8 @@ class TestTwoDrivers:
         of_the_other: list[int] = []
 
         class Racing(Here):
-            def run(
-                self, act: Callable[[W], R], work: Sequence[W], on_done: OnDone = unshown
-            ) -> list[R]:
-                done = super().run(act, work, on_done)
+            def run(self, act: Callable[[W], R], work: Sequence[W]) -> list[R]:
+                done = super().run(act, work)
                 put(proxy, 1)
                 of_the_other.append(catch_up(proxy, tmp_path))
                 return done

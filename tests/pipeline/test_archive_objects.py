@@ -18,13 +18,20 @@ from reliable_pubsub.pipeline.archive import Archive, archived_files, read_manif
 from reliable_pubsub.pipeline.archive_files import ArchivePlace
 from reliable_pubsub.pipeline.auditing import judge_log, kept_files
 from reliable_pubsub.pipeline.core.places import check_archive, delta_options
-from reliable_pubsub.pipeline.replay import archived_batches, archived_past
 from reliable_pubsub.pipeline.tasks import SparkTasks
 from tests.integration.harness import Service
 
-from .jobs import Jobs, end_of
+from .jobs import Jobs, end_of, run_here
 from .object_store import ObjectStore
-from .test_archive import Died, catch_up, compact, everything, options, two_topics
+from .test_archive import (
+    Died,
+    archived_payloads,
+    catch_up,
+    compact,
+    everything,
+    options,
+    two_topics,
+)
 from .test_spark_source import patiently
 from .test_spark_source import put as put_rows
 from .test_stream import a_log, put
@@ -113,10 +120,7 @@ class TestAnArchiveInAnObjectStore:
     def test_is_replayed_as_one_in_a_folder(self, bucket: str) -> None:
         catch_up(two_topics(), bucket)
 
-        past = archived_past(bucket, "t", 2, 9)
-        assert [one for batch in archived_batches(*past) for one in batch.payloads] == [
-            b"m%d" % n for n in range(3, 10)
-        ]
+        assert archived_payloads(bucket, "t", 2, 9) == [b"m%d" % n for n in range(3, 10)]
 
     def test_says_which_messages_an_object_had_that_is_gone_or_was_changed(
         self, object_store: ObjectStore, bucket: str
@@ -126,11 +130,11 @@ class TestAnArchiveInAnObjectStore:
         with object_store.system().open_output_stream(address.removeprefix("s3://")) as file:
             file.write(b"PAR1")
         with pytest.raises(DamagedError, match="offsets are 0 to 2 of 't'"):
-            list(archived_batches(*archived_past(bucket, "t", None, None)))
+            archived_payloads(bucket, "t")
         object_store.remove(address)
 
         with pytest.raises(DamagedError, match="No such file"):
-            list(archived_batches(*archived_past(bucket, "t", None, None)))
+            archived_payloads(bucket, "t")
 
     def test_is_not_made_where_something_else_is(
         self, object_store: ObjectStore, bucket: str
@@ -144,7 +148,7 @@ class TestAnArchiveInAnObjectStore:
 
 @pytest.mark.long  # `test_kills` has more moments of an archive
 def test_an_archive_whose_driver_is_killed_continues_and_is_audited(
-    spark: SparkSession,
+    jobs_in_this_spark: SparkTasks,
     service: Service,
     object_store: ObjectStore,
     bucket: str,
@@ -156,22 +160,24 @@ def test_an_archive_whose_driver_is_killed_continues_and_is_audited(
     jobs = Jobs(service, monkeypatch)
     words = (
         *("archive", "--topic", "t", "--folder", bucket, "--available-now", "--quiet"),
-        *("--rows-per-file", "250", "--master", "local[2]"),
+        *("--rows-per-file", "250"),
     )
 
-    killed = jobs.start_dying("reliable_pubsub.pipeline.archive:commit", 3, *words)
+    killed = jobs.start_dying(
+        "reliable_pubsub.pipeline.archive:commit", 3, *words, "--master", "local[2]"
+    )
     assert end_of(killed) == -signal.SIGKILL
     before = by_pandas(bucket)
     files = [key for key in object_store.keys(bucket) if key.endswith(".parquet")]
     assert 0 < len(before) < rows
     assert len(files) > len(read_manifests(bucket))
-    jobs.run(*words)
+    run_here(service, *words)
 
     assert by_pandas(bucket) == [("t", n, b"%d" % n) for n in range(rows)]
     assert by_pandas(bucket)[: len(before)] == before
-    verdict = judge_log(SparkTasks(spark), options(), {}, kept_files(bucket, options()))
+    _, verdict = judge_log(jobs_in_this_spark, options(), {}, kept_files(bucket, options()))
     assert verdict.holds
-    jobs.run("replay", "--topic", "t", "--to", "again", "--archive", bucket)
+    run_here(service, "replay", "--topic", "t", "--to", "again", "--archive", bucket)
     assert service.payloads("again") == [b"%d" % n for n in range(rows)]
 
 

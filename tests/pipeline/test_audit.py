@@ -16,7 +16,7 @@ from reliable_pubsub.pipeline import auditing
 from reliable_pubsub.pipeline.archive import Archive
 from reliable_pubsub.pipeline.archiving import Archiving
 from reliable_pubsub.pipeline.auditing import judge_log, kept_files, whereabouts
-from reliable_pubsub.pipeline.core.evidence import extents, of_one_log
+from reliable_pubsub.pipeline.core.log_verdict import extents, of_one_log
 from reliable_pubsub.pipeline.core.planning import MessageRange, TopicExtent
 from reliable_pubsub.pipeline.job import topics_wanted
 from reliable_pubsub.pipeline.proxy_topics import ProxyTopics
@@ -77,7 +77,7 @@ def test_an_audit_of_real_processes_agrees_with_the_checker(
     nothing = LabRun(lines=[], outputs={})
     for where in ({}, now):  # the archive alone, and with the proxy
         by_checker = check(with_log(nothing, archived, live if where else [], where, pid=1))
-        by_spark = judge_log(tasks, options, where, files)
+        _, by_spark = judge_log(tasks, options, where, files)
         assert by_spark.rules == by_checker.rules
         assert sum(rule.checked for rule in by_spark.rules) == 900
 

@@ -18,17 +18,14 @@ from pathlib import Path
 
 import pytest
 
-from reliable_pubsub.pipeline.archive import read_manifests
 from scripts.spark_cluster import SPARK, Cluster, cluster
 from tests.integration.harness import Service
 
-from .jobs import Jobs, end_of
 from .parts_on_cluster import ROWS, TASKS, TOPIC
 from .quick_java import java_options
-from .test_spark_source import put
 
 ROOT = Path(__file__).parents[2]
-BOUND_S = 600.0
+BOUND_S = 1_800.0
 SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
@@ -152,7 +149,12 @@ def test_a_write_in_parts_stores_each_row_once_when_an_executor_and_a_worker_are
     module = ("-m", "tests.pipeline.parts_on_cluster")
     run = subprocess.run(
         [sys.executable, *module, running.master, str(tmp_path), *endpoints],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_SUBMIT_OPTS": java_options(),
+        },
         capture_output=True,
         text=True,
         timeout=BOUND_S,
@@ -169,33 +171,3 @@ def test_a_write_in_parts_stores_each_row_once_when_an_executor_and_a_worker_are
     for first in range(0, ROWS, size):
         of_task = range(first, first + size)
         assert [number for number in stored if number in of_task] == [*of_task]
-
-
-@pytest.mark.long
-def test_jobs_run_by_spark_connect_which_is_sent_the_package(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The server is in this machine's Java, and its workers have a Python without the package."""
-    pytest.importorskip("grpc", reason="pip install 'reliable-pubsub[connect]'")
-    service.start_proxy()
-    monkeypatch.setenv("PYSPARK_PYTHON", str(bare_python(service.directory / "bare")))
-    Jobs(service, monkeypatch)
-    put(service, "t", 500)
-    connect = ("--conf", "spark.remote=local[2]", "--conf", "spark.ui.enabled=false")
-    package = package_zip(service.directory / "package.zip")
-    (service.directory / "copy.sql").write_text("SELECT value FROM t")
-
-    def run(*words: str | Path, python_path: str = "") -> str:
-        """Without the harness's PYTHONPATH, by which the workers would find the package."""
-        sent, of_server = ("--py-files", package), ("env", f"PYTHONPATH={python_path}")
-        said = service.run("pipeline", *words, *connect, *sent, prefix=of_server)
-        assert end_of(said) == 0, said.stderr
-        return said.stdout
-
-    run("archive", "--topic", "t", "--folder", "arc", "--available-now")
-    stream = ("run", "copy.sql", "--from", "t", "--to", "u", "--checkpoint", "checkpoint")
-    copied = run(*stream, python_path=str(package))  # nothing is sent to a stream
-
-    assert [(one.first, one.end) for one in read_manifests(service.directory / "arc")] == [(0, 500)]
-    assert copied.endswith("\ndone: 500 messages read, their results are on u\n")
-    assert sorted(service.payloads("u")) == sorted(service.payloads("t"))

@@ -20,7 +20,7 @@ from reliable_pubsub.pipeline.job import SparkWish, running_job, spark_tasks
 from reliable_pubsub.pipeline.proxy_topics import ProxyTopics
 from tests.integration.harness import NOWHERE, Service, eventually
 
-from .jobs import BUSY_S, JAVA_SAYS, Jobs
+from .jobs import BUSY_S, JAVA_SAYS, Jobs, run_here
 from .test_documents import PAGE, ROOT
 from .test_spark_source import put
 
@@ -35,6 +35,7 @@ def jobs(service: Service, monkeypatch: pytest.MonkeyPatch) -> Jobs:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("jobs_in_this_spark")
 def test_the_worked_example_runs_as_it_stands_in_the_docs(
     service: Service, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -42,14 +43,13 @@ def test_the_worked_example_runs_as_it_stands_in_the_docs(
     service.file("CHANGELOG.md", changelog)
     (service.directory / "configs").symlink_to(ROOT / "configs")
     monkeypatch.chdir(service.directory)
-    monkeypatch.delenv("PYSPARK_PYTHON")  # the Python of a student, not the quick one of the tests
 
-    *commands, live = commands_of_the_example()
-    said = []
-    for words in commands:
-        process = jobs.run(*words)
-        assert process.stderr in ("", JAVA_SAYS)
-        said.append(process.stdout)
+    load, *commands, live = commands_of_the_example()
+    with monkeypatch.context() as patch:
+        patch.delenv("PYSPARK_PYTHON")  # the Python of a student, not the quick one of the tests
+        process = jobs.run(*load)
+    assert process.stderr in ("", JAVA_SAYS)
+    said = [process.stdout, *(run_here(service, *words) for words in commands)]
 
     lines = changelog.splitlines()
     assert service.payloads("changes-again") == [line.encode() for line in lines]

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from reliable_pubsub.common.core.transaction_messages import CommitAck, StageAck
 from reliable_pubsub.lab.rig.link import LinkTo
@@ -23,9 +24,10 @@ from reliable_pubsub.pipeline.archive_tasks import check_file
 from reliable_pubsub.pipeline.numbered import BATCH_RECORDS
 from tests.integration.harness import Process, Service, eventually, losing_link
 
-from .jobs import BUSY_S, JAVA_SAYS, Jobs, end_of, java_of, kill_with_its_java
+from .jobs import BUSY_S, Jobs, end_of, java_of, kill_with_its_java, run_here, stopped_when
 from .test_sink import staged
 from .test_spark_source import put
+from .writing import copy_rows, write_parts
 
 ROWS_PER_FILE = 250
 
@@ -54,7 +56,7 @@ class Archive:
         self._jobs = jobs
         self.folder = service.directory / "archive"
         self.words = (
-            *("archive", "--topic", "t", "--folder", str(self.folder), "--master", "local[1]"),
+            *("archive", "--topic", "t", "--folder", str(self.folder)),
             *("--rows-per-file", str(ROWS_PER_FILE)),
         )
 
@@ -75,6 +77,7 @@ class Archive:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("jobs_in_this_spark")
 def test_an_archive_whose_driver_java_and_proxy_are_killed_is_that_of_a_calm_run(
     service: Service, jobs: Jobs
 ) -> None:
@@ -82,44 +85,43 @@ def test_an_archive_whose_driver_java_and_proxy_are_killed_is_that_of_a_calm_run
     put(service, "t", rows, batch=ROWS_PER_FILE)
     archive = Archive(service, jobs)
 
-    with losing_link(service.subscriber_endpoint, answers=8) as link:
+    # Two answers to the driver, then one to each task: the fourth round has written one file.
+    with losing_link(service.subscriber_endpoint, answers=9) as link:
         jobs.endpoints(subscriber=link.endpoint)
-        driver = jobs.start(*archive.words, "--available-now")
+        driver = jobs.start(*archive.words, "--master", "local[1]", "--available-now")
         stalled(link, driver)
         assert archive.staged > 0
-        kill_with_its_java(driver)
-    before = archive.committed
-    assert archive.values() == list(range(before * ROWS_PER_FILE))
-
-    with losing_link(service.subscriber_endpoint, answers=8) as link:
-        jobs.endpoints(subscriber=link.endpoint)
-        commit = "reliable_pubsub.pipeline.archive:commit"
-        driver = jobs.start_dying(commit, 8, *archive.words, "--available-now")
-        stalled(link, driver)
+        before = archive.committed
+        # The proxy: the job continues.
         service.restart_proxy()
-        link.heal()
-        assert end_of(driver) == -signal.SIGKILL
-    assert archive.committed == before + 14  # of seven rounds, by two tasks each
-    assert archive.staged >= 2  # those of the eighth
-    assert archive.values() == list(range(archive.committed * ROWS_PER_FILE))
+        link.lose_answers(8)
+        eventually(lambda: archive.committed > before, "a commit after that", timeout_s=BUSY_S)
+        stalled(link, driver)
+        kill_with_its_java(driver)
+    archived = len(archive.values())
+    assert archive.values() == list(range(archived))
+    assert archived < rows
 
     jobs.endpoints()
-    driver = jobs.start(*archive.words, "--every", "0.1")
-    eventually(lambda: "done: archived" in driver.stdout, "first round", timeout_s=BUSY_S)
-    assert archive.values() == list(range(rows))
-    put(service, "t", 100)
-    eventually(lambda: len(archive.values()) > rows, "second round", timeout_s=BUSY_S)
-    assert driver.terminate() == 0
-    assert driver.stderr.replace(JAVA_SAYS, "") == (
-        "stopped: what is left is kept; run the same command again to continue\n"
-    )
+    news: list[int] = []
 
+    def has_a_second_round() -> bool:
+        count = len(archive.values())
+        if count == rows and not news:
+            put(service, "t", 100)
+            news.append(100)
+        return count > rows
+
+    with stopped_when(has_a_second_round, "second round"):
+        said = run_here(service, *archive.words, "--every", "0.1")
+    assert f"done: archived {rows - archived} messages in" in said
+    assert said.endswith("\narchived 100 messages\n")
     assert archive.values() == list(range(rows + 100))
-    for one, path in archived_files(archive.folder):
-        check_file(one, path)
+    assert all(map(check_file, archived_files(archive.folder)))
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("jobs_in_this_spark")
 def test_a_load_whose_java_is_killed_has_put_each_line_once_and_in_order(
     service: Service, jobs: Jobs
 ) -> None:
@@ -138,9 +140,9 @@ def test_a_load_whose_java_is_killed_has_put_each_line_once_and_in_order(
         link.heal()  # a task that has outlived its driver may continue
 
         jobs.endpoints()
-        done = jobs.run(*words, "--master", "local[2]")
+        said = run_here(service, *words)
 
-    put_now, before = (int(word) for word in done.stdout.split() if word.isdigit())
+    put_now, before = (int(word) for word in said.split() if word.isdigit())
     assert before >= BATCH_RECORDS
     assert put_now > 0
     assert put_now + before == sum(map(len, files.values()))
@@ -183,27 +185,6 @@ def test_a_replay_that_is_killed_puts_each_message_once(service: Service, jobs: 
     assert service.payloads("u") == [b"%d" % n for n in range(rows)]
 
 
-TO_A_TOPIC = """
-from reliable_pubsub.pipeline import session
-
-format = "reliable_pubsub"
-patient = {{"timeoutMs": "2000", "retries": "300"}}
-spark = session(master="local[2,4]")
-query = (
-    spark.readStream.format(format)
-    .options(endpoint={source!r}, subscribe="t", maxOffsetsPerTrigger="200")
-    .options(minPartitions="{partitions}", **patient)
-    .load()
-    .select("value")
-    .writeStream.format(format)
-    .options(endpoint={sink!r}, topic="u", checkpointLocation={checkpoint!r}, **patient)
-    .trigger(availableNow=True)
-    .start()
-)
-query.awaitTermination()
-"""
-
-
 class Copy:
     """A query from topic `t` to topic `u`, in batches of 200 rows, run again and again."""
 
@@ -212,14 +193,16 @@ class Copy:
         self._checkpoint = folder / "checkpoint"
 
     def start(self, sink: str, *, partitions: int) -> Process:
-        """Start the query with the endpoint of its sink, and continue."""
-        script = TO_A_TOPIC.format(
-            source=self._service.subscriber_endpoint,
-            sink=sink,
-            checkpoint=str(self._checkpoint),
-            partitions=partitions,
-        )
-        return self._service.run_command("query", [sys.executable, "-c", script])
+        """Start the query in a process, with the endpoint of its sink, and continue."""
+        words = (self._service.subscriber_endpoint, sink, str(self._checkpoint), str(partitions))
+        command = [sys.executable, "-m", "tests.pipeline.writing", "copy_rows", *words]
+        return self._service.run_command("query", command)
+
+    def run(self, spark: SparkSession, *, partitions: int) -> None:
+        """Run the query here, to its end."""
+        service = self._service
+        source, sink = str(service.subscriber_endpoint), str(service.publisher_endpoint)
+        copy_rows(spark, source, sink, str(self._checkpoint), str(partitions))
 
     @property
     def rows(self) -> list[int]:
@@ -233,7 +216,7 @@ class Copy:
 
 
 def test_a_copy_whose_driver_java_and_proxy_are_killed_has_each_row_once_and_in_order(
-    service: Service, jobs: Jobs, tmp_path: Path
+    service: Service, jobs: Jobs, spark: SparkSession, tmp_path: Path
 ) -> None:
     put(service, "t", 500, batch=50)
     copy = Copy(service, tmp_path)
@@ -259,8 +242,7 @@ def test_a_copy_whose_driver_java_and_proxy_are_killed_has_each_row_once_and_in_
             eventually(lambda: copy.noted == 2, "Spark's note of the one before", timeout_s=BUSY_S)
             # Driver and Java, between a commit and Spark's own.
             kill_with_its_java(query)
-    query = copy.start(service.publisher_endpoint, partitions=2)
-    assert end_of(query) == 0, query.stderr
+    copy.run(spark, partitions=2)
 
     assert copy.noted == 3
     assert copy.rows == [*range(500)]
@@ -268,35 +250,19 @@ def test_a_copy_whose_driver_java_and_proxy_are_killed_has_each_row_once_and_in_
     assert staged(service) == 0
 
 
-FROM_A_FRAME = """
-from reliable_pubsub.pipeline import session
-
-spark = session(master="local[2,4]")
-frame = spark.range(60, numPartitions=2).selectExpr("rpad(string(id), 100000, ' ') as value")
-frame.write.format("reliable_pubsub").mode("append").options(
-    endpoint={endpoint!r}, topic="u", txnAppId="nightly", txnVersion="1", atomic="false",
-    timeoutMs="2000", retries="300"
-).save()
-"""
-
-
 @pytest.mark.long
 def test_a_write_of_parts_whose_driver_and_java_are_killed_has_each_row_once_when_it_is_repeated(
-    service: Service, jobs: Jobs
+    service: Service, jobs: Jobs, spark: SparkSession
 ) -> None:
-    def start(endpoint: str) -> Process:
-        script = FROM_A_FRAME.format(endpoint=endpoint)
-        return service.run_command("write", [sys.executable, "-c", script])
-
     with losing_link(service.publisher_endpoint, answers=4, kind=CommitAck) as link:
-        write = start(link.endpoint)
+        command = [sys.executable, "-m", "tests.pipeline.writing", "write_parts", link.endpoint]
+        write = service.run_command("write", command)
         stalled(link, write)
         kill_with_its_java(write)
     assert 0 < service.topic("u").end < 60
 
     for _ in range(2):
-        write = start(service.publisher_endpoint)
-        assert end_of(write) == 0, write.stderr
+        write_parts(spark, str(service.publisher_endpoint))
 
     stored = [int(text) for text in service.payloads("u")]
     assert [n for n in stored if n < 30] == [*range(30)]

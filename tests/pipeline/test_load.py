@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import ConfigurationError, ConflictError
 from reliable_pubsub.pipeline.core.loss import DataLossError
+from reliable_pubsub.pipeline.core.planning import MessageRange
 from reliable_pubsub.pipeline.job import Access
 from reliable_pubsub.pipeline.loading import (
     FilesToLoad,
@@ -24,12 +25,11 @@ from reliable_pubsub.pipeline.loading import (
     rows_to_put,
 )
 from reliable_pubsub.pipeline.numbered import SourceOutcome
-from reliable_pubsub.pipeline.replay import RateLimiter, archived_batches, archived_past
 from reliable_pubsub.pipeline.replaying import replay_client
 from reliable_pubsub.pipeline.tasks import SparkTasks
 from tests.integration.harness import NOWHERE, STUBBORN, Service
 
-from .test_archive import catch_up
+from .test_archive import archived_payloads, catch_up
 from .test_stream import a_log
 
 HERE = Access(NOWHERE, NOWHERE, STUBBORN)
@@ -191,58 +191,24 @@ class TestLoading:
         assert service.payloads("t") == content
 
 
-class Clock:
-    """A clock that continues by sleeping."""
-
-    def __init__(self) -> None:
-        self.time_s = 100.0
-
-    def now_s(self) -> float:
-        return self.time_s
-
-    def sleep(self, seconds: float) -> None:
-        self.time_s += seconds
-
-
-def test_a_pace_lets_so_many_go_in_a_second() -> None:
-    clock = Clock()
-    pace = RateLimiter(50, now_s=clock.now_s, sleep=clock.sleep)
-
-    for _ in range(11):
-        pace.wait(100)
-
-    assert clock.time_s == 120.0
-
-
-def test_a_pace_gives_no_second_much_more_than_its_messages() -> None:
-    clock = Clock()
-    paces = [
-        RateLimiter(rate, now_s=clock.now_s, sleep=clock.sleep) for rate in (0.1, 50, 10**6, None)
-    ]
-
-    assert [pace.batch(2_000) for pace in paces] == [1, 50, 2_000, 2_000]
-
-
 class TestAnArchivedPast:
     def test_is_a_range_of_it_across_its_files(self, tmp_path: Path) -> None:
         catch_up(a_log(4, 1, 5), tmp_path)
 
-        wanted, files = archived_past(tmp_path, "t", 2, 9)
-
-        assert [one for batch in archived_batches(wanted, files) for one in batch.payloads] == [
-            b"m%d" % n for n in range(3, 10)
-        ]
-        same, _ = archived_past(tmp_path, "t", 2, 9)
-        assert replay_client(wanted, "u") == replay_client(same, "u")
-        assert replay_client(wanted, "u") != replay_client(wanted, "v")
+        assert archived_payloads(tmp_path, "t", 2, 9) == [b"m%d" % n for n in range(3, 10)]
 
     def test_that_is_not_all_there_is_refused(self, tmp_path: Path) -> None:
         catch_up(a_log(4), tmp_path)
 
         with pytest.raises(DataLossError, match="offsets 4 to 5 "):
-            archived_past(tmp_path, "t", 0, 6)
-        with pytest.raises(ConfigurationError, match="nothing of topic 'u'"):
-            archived_past(tmp_path, "u", None, None)
+            archived_payloads(tmp_path, "t", 0, 6)
+
+
+def test_a_replay_has_the_same_id_for_the_same_range_and_target() -> None:
+    wanted = MessageRange("t", "x.1", 2, 9)
+
+    assert replay_client(wanted, "u") == replay_client(MessageRange("t", "x.1", 2, 9), "u")
+    assert replay_client(wanted, "u") != replay_client(wanted, "v")
 
 
 class Replay:

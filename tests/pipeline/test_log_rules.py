@@ -15,11 +15,11 @@ from reliable_pubsub.common.core.keys import ClientKeys, KeyPair, SecureEndpoint
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.run import LabRun
 from reliable_pubsub.lab.core.verdict import RuleVerdict, Verdict
-from reliable_pubsub.pipeline.core.evidence import extents
-from reliable_pubsub.pipeline.core.log_verdict import log_verdict
+from reliable_pubsub.pipeline.computing import job_format
+from reliable_pubsub.pipeline.core.log_verdict import extents, log_verdict
 from reliable_pubsub.pipeline.core.planning import TopicExtent
-from reliable_pubsub.pipeline.job import topics_wanted
-from reliable_pubsub.pipeline.log_rules import ARCHIVED, LIVE, live_source, look_at
+from reliable_pubsub.pipeline.job import Access
+from reliable_pubsub.pipeline.log_rules import ARCHIVED, LIVE, look_at
 from reliable_pubsub.pipeline.tasks import SparkTasks
 from tests.integration.harness import NOWHERE, STUBBORN
 from tests.lab.planted import all_planted
@@ -54,10 +54,10 @@ class Histories:
         """A log from `first` to `end`, as an archive has it, or the proxy, or both."""
         if archived is not None:
             here = sorted(archived, key=lambda seen: seen.offset)
-            self.archived.append(Sighting(topic, "x.1", first, end, here))
+            self.archived.append(Sighting(topic, "x.1", first, end, messages=here))
         if live is not None:
             here = sorted(live, key=lambda seen: seen.offset)
-            self.live.append(Sighting(topic, "x.1", first, end, here))
+            self.live.append(Sighting(topic, "x.1", first, end, messages=here))
             self.now[topic] = TopicExtent("x.1", first, end)
 
     def by_the_checker(self) -> Verdict:
@@ -137,15 +137,14 @@ def held(rules: list[RuleVerdict]) -> list[RuleVerdict]:
     ]
 
 
-def test_the_keys_of_an_endpoint_travel_with_the_source_of_a_live_log() -> None:
+def test_the_keys_of_an_endpoint_travel_with_the_format_of_a_job() -> None:
     keys = ClientKeys(own=KeyPair(public="p" * 40, secret="s" * 40), server="t" * 40)
-    options = topics_wanted([], ".*", endpoint=SecureEndpoint(NOWHERE, keys), retry=STUBBORN)
+    access = Access(SecureEndpoint(NOWHERE, keys), SecureEndpoint(NOWHERE, keys), STUBBORN)
 
-    kind = live_source(options, {"t": TopicExtent("x.1", 3, 7)})
-    there = loads(dumps(kind))({}).parsed()  # type: ignore[no-untyped-call]
+    kind = loads(dumps(job_format(access)))  # type: ignore[no-untyped-call]
 
-    assert keys_of_endpoint(there.endpoint) == keys
-    assert (there.starting.of("t"), there.ending.of("t")) == (3, 7)
+    assert keys_of_endpoint(kind({"subscribe": "t"}).parsed().endpoint) == keys
+    assert keys_of_endpoint(kind({"topic": "t"}).parsed_sink(streaming=True).endpoint) == keys
 
 
 @pytest.fixture(scope="module")

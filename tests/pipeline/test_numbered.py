@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reliable_pubsub.common.core.batch import Batch, column, message_bytes
 from reliable_pubsub.pipeline.core.outgoing import BATCH_BYTES
-from reliable_pubsub.pipeline.numbered import (
-    SourceRecord,
-    cut_again,
-    record_at,
-)
+from reliable_pubsub.pipeline.numbered import cut_again
+
+
+class SourceRecord(NamedTuple):
+    value: bytes
+    key: bytes | None = None
+    headers: Mapping[str, str] | None = None
+    event_time_ns: int | None = None
+
 
 records = st.builds(
     SourceRecord,
@@ -34,7 +39,12 @@ def batch_of(run: Sequence[SourceRecord]) -> Batch:
 
 
 def records_in(batches: Sequence[Batch]) -> list[SourceRecord]:
-    return [record_at(one, place) for one in batches for place in range(len(one.payloads))]
+    found: list[SourceRecord] = []
+    for one in batches:
+        none = [None] * len(one.payloads)
+        columns = (one.keys or none, one.headers or none, one.event_times_ns or none)
+        found += map(SourceRecord, one.payloads, *columns)
+    return found
 
 
 @given(runs=st.lists(st.lists(records, max_size=5)), records_max=st.integers(1, 7))

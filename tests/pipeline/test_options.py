@@ -97,11 +97,10 @@ class TestOptions:
         [
             ("maxOffsetsPerTrigger", "0"),
             ("maxOffsetsPerTrigger", "many"),
-            ("maxBytesPerTrigger", "-1"),
             ("minPartitions", "1.5"),
             ("maxRecordsPerPartition", ""),
             ("failOnDataLoss", "yes"),
-            ("includeHeaders", "1"),
+            ("includeHeaders", "no"),
             ("startingOffsets", "begin"),
             ("startingOffsets", '{"a": -1}'),
             ("startingOffsets", '{"a": true}'),

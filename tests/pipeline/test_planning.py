@@ -21,7 +21,6 @@ from reliable_pubsub.pipeline.core.planning import (
     ranges_between,
     refuse_unknown,
     resumed_offsets,
-    rows_within,
     starting_offsets,
     unknown,
 )
@@ -30,8 +29,8 @@ OPTIONS = parse_options({"subscribePattern": ".*"})
 TOLERANT = replace(OPTIONS, fail_on_data_loss=False)
 
 
-def extent(end: int, *, start: int = 0, log: str = "x.1", stored_bytes: int = 0) -> TopicExtent:
-    return TopicExtent(log, start, end, stored_bytes)
+def extent(end: int, *, start: int = 0, log: str = "x.1") -> TopicExtent:
+    return TopicExtent(log, start, end)
 
 
 def at(offset: int, *, log: str = "x.1", first: int | None = None) -> TopicOffset:
@@ -184,13 +183,6 @@ class TestAdmission:
 
     def test_writes_down_where_it_met_a_topic(self) -> None:
         assert admitted({}, {"a": at(4, first=4)}, {"a": 9}, None) == {"a": at(9, first=4)}
-
-    def test_turns_bytes_into_rows_by_what_a_message_weighs(self) -> None:
-        extents = {"a": extent(100, stored_bytes=10_000)}
-
-        assert rows_within(1_000, {"a": at(0)}, extents) == 10
-        assert rows_within(50, {"a": at(0)}, extents) == 1
-        assert rows_within(None, {"a": at(0)}, extents) is None
 
     @given(
         backlogs=st.lists(st.integers(0, 10**12), min_size=1, max_size=8),

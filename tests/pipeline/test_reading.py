@@ -6,13 +6,14 @@ import logging
 
 import msgspec
 import pytest
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import BinaryType, StructType
 
 from reliable_pubsub.common.core.errors import ProxyUnreachableError
 from reliable_pubsub.pipeline.core.columns import ARCHIVE_SCHEMA
 from reliable_pubsub.pipeline.core.options import parse_options
 from reliable_pubsub.pipeline.core.planning import MessageRange
-from reliable_pubsub.pipeline.data_source import MessagePartition, MessagesReader
+from reliable_pubsub.pipeline.data_source import MessagesReader
 from reliable_pubsub.pipeline.reading import arrow_batches, leave_out_of_collections
 from reliable_pubsub.subscriber.reader import LogReader
 from tests.fakes import PATIENT, FakeClock, FakeTransport, Link, a_broker, a_put, a_world
@@ -49,10 +50,6 @@ def test_a_worker_takes_its_modules_out_of_garbage_collection_once(
 
     for _ in range(2):
         with pytest.raises(ProxyUnreachableError):
-            list(
-                reader.read(
-                    MessagePartition(MessageRange("t", "x.1", 0, 1), reader._options.endpoint)
-                )
-            )
+            list(reader.read(InputPartition((MessageRange("t", "x.1", 0, 1), NOWHERE))))
 
     assert told == ["freeze"]

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.errors import ConflictError, DamagedError, UsageError
-from reliable_pubsub.pipeline import replaying
+from reliable_pubsub.pipeline import replay, replaying
+from reliable_pubsub.pipeline.archive import archived_files
 from reliable_pubsub.pipeline.archive_tasks import rows_of
 from reliable_pubsub.pipeline.core.planning import MessageRange
 from reliable_pubsub.pipeline.job import Access
-from reliable_pubsub.pipeline.replay import ReplayTopic, archived_past, replay_topic
+from reliable_pubsub.pipeline.replay import ReplayTopic, replay_topic
 from reliable_pubsub.pipeline.replaying import targets_of
 from tests.integration.harness import STUBBORN, Service
 
@@ -68,6 +70,18 @@ class TestAReplay:
             (one,) = reader.history("u", 70, max_messages=1)
         assert (one.key, one.headers, one.event_time_ns) == (b"k70", {"n": "h"}, 70)
 
+    def test_at_a_rate_puts_no_more_a_second(
+        self, work: ReplayTopic, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        slept_s: list[float] = []
+        clock = SimpleNamespace(monotonic=lambda: sum(slept_s), sleep=slept_s.append)
+        monkeypatch.setattr(replay, "time", clock)
+
+        assert replay_topic(replace(work, rate=20)).put == 100
+        assert sum(slept_s) == 4  # before the second to the fifth twenty
+        assert replay_topic(replace(work, client="replay.v", target="v")).put == 100
+        assert sum(slept_s) == 4
+
     def test_of_a_past_that_was_changed_is_refused(
         self, service: Service, work: ReplayTopic
     ) -> None:
@@ -82,8 +96,9 @@ class TestAReplay:
     ) -> None:
         folder = service.directory / "archive"
         catch_up(a_log(4, 30, 5), folder)
-        wanted, files = archived_past(folder, "t", 2, None)
-        archived = replace(work, wanted=wanted, files=files)
+        files = [*archived_files(folder)]
+        wanted = MessageRange("t", files[0].manifest.log, 2, 39)
+        archived = replace(work, wanted=wanted, archive=str(folder))
 
         assert replay_topic(archived).put == 37
         assert [int(one[1:]) for one in service.payloads("u")] == [*range(3, 40)]
@@ -120,8 +135,6 @@ def test_a_replay_of_offsets_that_are_not_there_is_refused(
     if is_archived:
         catch_up(a_log(3), tmp_path / "archive")
         where += ["--archive", str(tmp_path / "archive")]
-        if offsets[0] == "--to-offset":
-            said = "offsets 3 to 3 "
     else:
         service.start_proxy()
         with service.open_publisher("p") as publisher:

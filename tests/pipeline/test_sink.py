@@ -29,7 +29,7 @@ from tests.integration.harness import LOOK_AGAIN_S, NOWHERE, Service, eventually
 
 from .test_spark_source import patiently, put
 
-STUBBORN = {"timeoutMs": "300", "retries": "60"}
+STUBBORN = {"timeoutMs": "300", "retries": "1000"}
 Change = Callable[[bytes], bytes]  # of a value; the tests make it fail, or wait
 
 

@@ -1,4 +1,4 @@
-"""The Spark of a session, the reports while it has no cores, the meaning of its failures."""
+"""The Spark of a session, and the meaning of its failures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from reliable_pubsub.common.core.errors import ConfigurationError, PubSubError
-from reliable_pubsub.pipeline.core.cores import PATIENCE_S, CoreWait, JobProgress
 from reliable_pubsub.pipeline.core.spark_failure import (
     SparkFailedError,
     SparkGoneError,
@@ -73,45 +72,6 @@ class TestASession:
         has = settings({**SUBMITTED, "spark.master": "yarn"}, said, submitted=True)
 
         assert {key: has[key] for key in said} == said
-
-
-class TestAJobWithoutCores:
-    def test_says_so_once_and_once_that_it_continues(self) -> None:
-        wait = CoreWait(100.0, "spark://m:7077")
-
-        said = [
-            wait.look(100.0 + PATIENCE_S - 1, JobProgress()),
-            wait.look(100.0 + PATIENCE_S, JobProgress()),
-            wait.look(100.0 + 9 * PATIENCE_S, JobProgress()),
-            wait.look(100.0 + 9 * PATIENCE_S, JobProgress(running=1)),
-            wait.look(100.0 + 9 * PATIENCE_S, JobProgress(running=1, done=1)),
-        ]
-
-        assert [text and text.split(":")[0] for text in said] == [
-            *(None, "waiting", None),
-            *("continuing", None),
-        ]
-        assert "spark://m:7077" in str(said[1])
-
-    def test_says_it_again_when_the_cores_were_taken_away(self) -> None:
-        wait = CoreWait(0.0, "yarn")
-
-        assert wait.look(50.0, JobProgress(running=2, done=1)) is None
-        assert wait.look(50.0 + PATIENCE_S, JobProgress(running=0, done=1))
-
-    def test_is_not_one_whose_tasks_end_between_two_looks(self) -> None:
-        wait = CoreWait(0.0, "yarn")
-
-        looks = [wait.look(n * PATIENCE_S, JobProgress(running=0, done=n)) for n in range(1, 9)]
-
-        assert looks == [None] * 8
-
-    def test_is_not_one_that_spark_has_not_planned_yet(self) -> None:
-        wait = CoreWait(0.0, "yarn")
-
-        assert wait.look(9 * PATIENCE_S, JobProgress(is_planned=False)) is None
-        assert wait.look(10 * PATIENCE_S - 1, JobProgress()) is None
-        assert wait.look(10 * PATIENCE_S, JobProgress())
 
 
 def length(text: str) -> int:

@@ -29,7 +29,7 @@ from reliable_pubsub.pipeline.data_source import FORMAT, MessagesStream, Reliabl
 from tests.integration.harness import NOWHERE, Service, eventually, losing_link
 
 IMPATIENT = {"timeoutMs": "100", "retries": "1"}
-STUBBORN = {"timeoutMs": "300", "retries": "60"}
+STUBBORN = {"timeoutMs": "300", "retries": "1000"}
 
 T = TypeVar("T")
 
