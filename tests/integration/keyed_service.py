@@ -18,7 +18,7 @@ from reliable_pubsub.relay.core.wire import decode_node_reply
 
 from .harness import PATIENCE_S, Process, Service, eventually
 
-ONCE = RetryPolicy(timeout_s=1.0, retries_max=0)
+ONCE = RetryPolicy(timeout_s=4.0, retries_max=0)
 EVERYTHING: dict[str, Any] = {
     right: ["*"] for right in ("ids", "put", "get", "history", "dead_letters", "status", "admin")
 }

@@ -71,7 +71,7 @@ class SmallDisk:
 
     def give_space(self) -> None:
         """Remove the ballast."""
-        subprocess.run([*self.enter, "rm", self._ballast], check=True, timeout=20)
+        subprocess.run([*self.enter, "rm", self._ballast], check=True, timeout=PATIENCE_S)
 
     def fill(self) -> None:
         """Fill what is left; that this fails is the point."""
@@ -79,7 +79,7 @@ class SmallDisk:
         subprocess.run(
             [*self.enter, "sh", "-c", command],
             check=False,
-            timeout=20,
+            timeout=PATIENCE_S,
             stderr=subprocess.DEVNULL,
         )
 

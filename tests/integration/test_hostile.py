@@ -50,10 +50,9 @@ ATTACKS = 10  # of one kind at each endpoint
 STAYS_S_MAX = 0.2
 FLOOD, AT_ONCE = 400, 20
 FLOOD_S, FLOOD_MIB_MAX = 4.0, 80.0
-ANSWER_S = 20.0
 ENDLESS = 200  # requests of full size: more than both sides and the kernel keep of a connection
 STOPPED_MS = 2000  # a connection that takes nothing for this long is stopped
-ONCE = RetryPolicy(timeout_s=ANSWER_S, retries_max=0)  # a request that goes unanswered is a fault
+ONCE = RetryPolicy(timeout_s=PATIENCE_S, retries_max=0)  # a request that goes unanswered is a fault
 
 
 def test_strangers_send_every_verb() -> None:
@@ -77,7 +76,7 @@ class Pair:
         """The next message goes through once, at the next offset, as it was put."""
         content = b"message %d" % self._next
         assert not self._publisher.put(SCENE.topic, content).duplicate
-        (message,) = self._subscriber.get(SCENE.topic, timeout_s=ANSWER_S)
+        (message,) = self._subscriber.get(SCENE.topic, timeout_s=PATIENCE_S)
         assert (message.offset, message.publisher) == (self._next, SCENE.publisher)
         assert message.payload == content
         self._next += 1
@@ -259,7 +258,7 @@ def connected(endpoint: str, opening: bytes, rest: bytes, *, resets: bool = Fals
     one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     if resets:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    one.settimeout(ANSWER_S)
+    one.settimeout(PATIENCE_S)
     with ExitStack() as failing:
         failing.enter_context(one)
         one.connect(address_of(endpoint))

@@ -17,7 +17,7 @@ from .harness import PATIENCE_S, Process, Service, eventually
 
 pytestmark = needs_postgresql
 MESSAGES = 400
-OPTIONS = ("--ack-timeout", "0.4", "--send-retries", "100", "--quiet")
+OPTIONS = ("--ack-timeout", "0.4", "--send-retries", "1000", "--quiet")
 
 
 class Pair:

@@ -14,7 +14,7 @@ from fuzzer import zmtp
 from reliable_pubsub.common.core.limits import MIB
 from reliable_pubsub.lab.link import TcpLink, TcpLinks
 
-PATIENCE_S = 20.0
+PATIENCE_S = 600.0
 
 
 class Listener:
