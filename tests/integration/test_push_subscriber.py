@@ -18,7 +18,7 @@ from reliable_pubsub.relay.core.push import AnyPush
 from reliable_pubsub.subscriber.core.pull_timer import PushTiming
 from reliable_pubsub.subscriber.push_link import ZmqPushLink
 
-from .harness import PATIENCE_S, STUBBORN, Service, eventually
+from .harness import PATIENCE_S, Service, eventually
 from .relay_tree import LinkTo, RelayProcess
 
 # Asks for nothing meanwhile.
@@ -156,9 +156,10 @@ def test_idle_waiting_does_not_poll(service: Service) -> None:
         before = service.status().requests_count
         assert subscriber.get("t", timeout_s=2.0) == []
         polled = service.status().requests_count - before - 1
-    # 0.05 s, doubling: 6 pulls fit in two seconds; a question may be asked again meanwhile.
-    assert pushed <= 12
-    assert polled <= 2 * (2.0 / STUBBORN.timeout_s + 1)  # it waits at the proxy
+    # Asked again after each answer, it would be more than 30. On a busy machine a question may be
+    # asked again before it is answered.
+    assert pushed <= 20
+    assert polled <= 20
 
 
 class TestExactlyOnce:
