@@ -37,7 +37,7 @@ from .server_settings import ServerSettings
 AUDIT_FILE: Final = "audit.jsonl"  # in the data directory, and older ones beside it
 REQUESTS_TURN_MAX: Final = 64  # of one endpoint that one turn of the loop takes
 PEER_ANSWERS_MAX: Final = 32  # kept for one connection that does not read
-LAST_ANSWERS_MS: Final = 200  # for answers on their way when it closes
+LAST_ANSWERS_MS: Final = 1000  # at most, for answers on their way when it closes
 POLLIN: Final = 1  # of epoll, and of ZeroMQ
 _MORE: Final = int(zmq.SNDMORE)
 

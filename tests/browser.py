@@ -28,7 +28,7 @@ def browse(page: Path, directory: Path, *options: str) -> subprocess.CompletedPr
     profile = f"--user-data-dir={directory / 'profile'}"
     command = [CHROMIUM, "--headless", "--no-sandbox", *QUIET, profile, *options, page.as_uri()]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=120, check=True, cwd=directory
+        command, capture_output=True, text=True, timeout=600, check=True, cwd=directory
     )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dis
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 ROOT = Path(__file__).parents[1].resolve()
 OURS = tuple(f"{ROOT}/{room}/" for room in ("common", "publisher", "subscriber"))
@@ -51,25 +52,40 @@ class Interrupter:
         self._files = files
 
     def _called(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
-        if not _counts(frame.f_code.co_filename, self._files):
+        if (skipped := self._skipped(frame.f_code)) is None:
             return None
         if self._opcodes:
             frame.f_trace_opcodes = True
             frame.f_trace_lines = False
-        return self._stepped
+        counted = self._event
 
-    def _stepped(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any]:
-        is_return = self._opcodes and _is_return(frame)
-        if event == self._event and not is_return and not _leaves_with(frame):
-            self.count += 1
-            if self._at and self.count == self._at[0]:
-                del self._at[0]
-                code = frame.f_code
-                self.places.append(f"{Path(code.co_filename).name}:{frame.f_lineno} {code.co_name}")
-                if not self._at:
-                    sys.settrace(None)  # nothing is left to do, and tracing is dear
-                raise self._error()
-        return self._stepped
+        def stepped(frame: FrameType, event: str, arg: Any) -> Callable[..., Any]:
+            if event == counted and frame.f_lasti not in skipped:
+                self.count += 1
+                if self._at and self.count == self._at[0]:
+                    self._raise(frame)
+            return stepped
+
+        return stepped
+
+    def _skipped(self, code: CodeType) -> frozenset[int] | None:
+        """Return the steps of a function at which nothing is raised; None: it does not count."""
+        known = _KNOWN[self._files, self._opcodes]
+        if (found := known.get(id(code))) is not None:
+            return found[1]
+        skipped = None
+        if _counts(code.co_filename, self._files):
+            skipped = _exits(code) | (_returns(code) if self._opcodes else frozenset())
+        known[id(code)] = code, skipped
+        return skipped
+
+    def _raise(self, frame: FrameType) -> NoReturn:
+        del self._at[0]
+        name = Path(frame.f_code.co_filename).name
+        self.places.append(f"{name}:{frame.f_lineno} {frame.f_code.co_name}")
+        if not self._at:
+            sys.settrace(None)  # nothing is left to do, and tracing is dear
+        raise self._error()
 
     def __enter__(self) -> Interrupter:
         if self._at or not self.places:
@@ -80,7 +96,12 @@ class Interrupter:
         sys.settrace(None)
 
 
-# What is asked at every step of every run is kept for the process.
+# Asked at every call of every run, and so kept for the process: by the files that count, and by
+# whether lines or steps do, the steps of each function that are skipped. A function is known by the
+# id of its code, because the hash of the code is that of all that is in it.
+_KNOWN: defaultdict[
+    tuple[tuple[str, ...], bool], dict[int, tuple[CodeType, frozenset[int] | None]]
+] = defaultdict(dict)
 
 
 @cache
@@ -90,31 +111,20 @@ def _counts(name: str, files: tuple[str, ...]) -> bool:
     return path.endswith(files) if files else path.startswith(OURS)
 
 
-def _is_return(frame: FrameType) -> bool:
-    """Whether the next step returns: Python looks for signals at calls and jumps, never there."""
-    return frame.f_lasti in _returns(frame.f_code)
-
-
-@cache
 def _returns(code: CodeType) -> frozenset[int]:
-    """Where a function returns; its code is a copy each time that it is looked at."""
+    """Return where a function returns: Python looks for signals at calls and jumps, never there."""
     return frozenset(
         one.offset for one in dis.get_instructions(code) if one.opname == "RETURN_VALUE"
     )
 
 
-def _leaves_with(frame: FrameType) -> bool:
-    """Return whether the next step begins to call `__exit__`, the work of a `with` being done.
-
-    Python looks for no signal until that call has ended. An exception here would leave a lock held,
-    as none in a real program does, and the tests that follow would wait for it.
-    """
-    return frame.f_lasti in _exits(frame.f_code)
-
-
-@cache
 def _exits(code: CodeType) -> frozenset[int]:
-    """Return the steps from the push of the three arguments of `__exit__` to its call."""
+    """Return the steps from the push of the three arguments of `__exit__` to its call.
+
+    The work of the `with` is done, and Python looks for no signal until that call has ended. An
+    exception here would leave a lock held, as none in a real program does, and the tests that
+    follow would wait for it.
+    """
     steps = [one for one in dis.get_instructions(code) if one.opname != "CACHE"]
     pushes = [one.opname == "LOAD_CONST" and one.argval is None for one in steps]
     found: set[int] = set()

@@ -11,7 +11,7 @@ from reliable_pubsub import ProxyUnreachableError, Publisher, Subscriber
 from .attacks import Scene
 from .board import Board
 
-DRAIN_S = 10.0  # without a message for this long, no more messages will come
+DRAIN_S = 300.0  # without a message for this long, the ones that are missing will not come
 
 
 def payload(number: int) -> bytes:

@@ -56,10 +56,10 @@ PUSHED: Final = replace(SCENE, subscriber="honest-pushed")
 SUBSCRIBERS: Final = {"deliveries": SCENE, "pushed_deliveries": PUSHED}  # by slot of the board
 HONEST, RELAY_KEY, UNKNOWN = "honest", "relay", "stranger"  # names of keys
 TOPIC_RIGHTS: Final = ("put", "get", "history", "dead_letters", "status")
-END_S = 60.0  # an honest client has ended by then
+END_S = 600.0  # an honest client has ended by then
 STOP_S = 2.0  # a client that does not end within it after the stop is killed
 DESCRIPTORS_SPARE = 8  # beside those of before: a status request, a connection that is closing
-DESCRIPTORS_BACK_S = 30.0  # silent connections end by handshake and heartbeat limits
+DESCRIPTORS_BACK_S = 300.0  # silent connections end by handshake and heartbeat limits
 # Of a process: what its connections may say, and what libzmq may hold beyond it, before and while
 # connections are cut off for it.
 GROWTH_MIB_MAX = (UNHEARD_BYTES_MAX_TOGETHER + GROWTH_BYTES_MAX + HELD_BYTES_MAX) / MIB

@@ -310,22 +310,21 @@ class SimulatedProxy:
 
     def later(self, delay_s: float, action: Callable[[], None]) -> None:
         """Schedule something for this life of the proxy, which may die in it."""
-        alive = self.of_this_life()
-        self.world.at(delay_s, lambda: alive(action))
+        life = self._life
+        self.world.at(delay_s, lambda: self._act(life, action))
 
     def of_this_life(self) -> Callable[[Callable[[], None]], None]:
         """An event for this life only; if the process stands still, it waits until that is over."""
         life = self._life
+        return lambda action: self._act(life, action)
 
-        def alive(action: Callable[[], None]) -> None:
-            if life != self._life:
-                return
-            if self.world.now_s < self._stopped_until_s:
-                self.world.at(self._stopped_until_s - self.world.now_s, lambda: alive(action))
-            else:
-                self._mortal(action)
-
-        return alive
+    def _act(self, life: int, action: Callable[[], None]) -> None:
+        if life != self._life:
+            return
+        if self.world.now_s < self._stopped_until_s:
+            self.later(self._stopped_until_s - self.world.now_s, action)
+        else:
+            self._mortal(action)
 
     def point(self, where: str) -> None:
         """A point at which the proxy may die."""

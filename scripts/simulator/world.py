@@ -69,10 +69,10 @@ class World:
 
     def happens(self, fault: str, probability: float) -> bool:
         """Draw, and count."""
-        drawn = self.chance(probability)
-        if drawn:
-            self.counts[fault] += 1
-        return drawn
+        if probability <= 0 or self.quiet or self.random.random() >= probability:
+            return False
+        self.counts[fault] += 1
+        return True
 
     def happened(self, fault: str, who: str, what: str) -> None:
         """Count, and keep a line of the trace."""
@@ -179,8 +179,9 @@ class Process:
 
     def step(self, what: str) -> None:
         """A place within a call of a client: the process may die, or the call is broken off."""
-        self.point(what)
-        if self.world.happens("interrupt", self.interrupts):
+        if self.points_left is not None:
+            self.point(what)
+        if self.interrupts and self.world.happens("interrupt", self.interrupts):
             self.world.note(self.name, f"interrupted at {what}")
             raise Interrupted
 

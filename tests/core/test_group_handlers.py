@@ -225,7 +225,7 @@ def test_a_member_of_another_group_is_refused() -> None:
         worker.run()
 
 
-@pytest.mark.parametrize("step", [17, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [17, pytest.param(7, marks=pytest.mark.long)])
 def test_whatever_line_run_is_broken_off_at_no_job_is_lost_or_taken_for_handled(step: int) -> None:
     """An exception of a signal handler at every line of `run`, the handler's calls included."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote, urlsplit
@@ -11,7 +12,7 @@ from playwright.sync_api import Browser, Page, ViewportSize
 
 from reliable_pubsub import Publisher
 
-from .harness import IMPATIENT_OPTIONS, Process, Service
+from .harness import BELIEVING_OPTIONS, PATIENCE_S, Process, Service
 
 SIZE: Final[ViewportSize] = {"width": 1280, "height": 900}
 HOSTILE_TOPIC = "<img src=x onerror=alert(1)>\u202egnp.exe"
@@ -20,11 +21,13 @@ PILED_UP = "".join(map(chr, range(0x300, 0x340)))  # marks above and below a let
 FIVE = ("one", "two", "three", "four", "five")
 
 
-def start_console(service: Service, *more: str | Path) -> Process:
+def start_console(
+    service: Service, *more: str | Path, options: Sequence[str] = BELIEVING_OPTIONS
+) -> Process:
     """Start a console; its ready line ends with its address."""
     console = service.run(
         "console",
-        *("--listen", "127.0.0.1:*", *IMPATIENT_OPTIONS[:4], *more),
+        *("--listen", "127.0.0.1:*", *options[:4], *more),
         *("--endpoint", str(service.subscriber_endpoint)),
         *("--publisher-endpoint", str(service.publisher_endpoint)),
     )
@@ -92,6 +95,7 @@ class Seen:
 
     def __init__(self, browser: Browser, link: str) -> None:
         self.context = browser.new_context(viewport=SIZE)
+        self.context.set_default_timeout(PATIENCE_S * 1000)
         self.page: Page = self.context.new_page()
         self.faults: list[str] = []
         self.asked: list[str] = []

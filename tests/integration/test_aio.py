@@ -27,7 +27,7 @@ from reliable_pubsub import (
 from reliable_pubsub.common.transport import ReqTransport
 from tests.cancelling import cancelled_at
 
-from .harness import BELIEVING, IMPATIENT, NOWHERE, STUBBORN, Service
+from .harness import BELIEVING, IMPATIENT, NOWHERE, PATIENCE_S, STUBBORN, Service
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +67,7 @@ def stored(service: Service, topic: str = "t") -> list[bytes]:
 
 async def taken(reader: aio.Subscriber, count: int, topic: str = "t") -> list[Message]:
     messages = []
-    async for message in reader.messages(topic, timeout_s=30):
+    async for message in reader.messages(topic, timeout_s=PATIENCE_S):
         messages.append(message)
         if len(messages) == count:
             break
@@ -93,7 +93,7 @@ class TestAProgram:
                 await reader.subscribe(match=match, where='region = "eu"', push=push)
                 await writer.put("sensor/1/heat", b"1", headers={"region": "us"})
                 await writer.put("sensor/1/heat", b"2", headers={"region": "eu"})
-                (first,) = await reader.get(match, timeout_s=30)
+                (first,) = await reader.get(match, timeout_s=PATIENCE_S)
                 await writer.put("sensor/2/heat", b"3", headers={"region": "eu"})
                 async for second in reader.messages(match):
                     await reader.unsubscribe(match)
@@ -107,7 +107,7 @@ class TestAProgram:
             found = []
             async with publisher(running) as watcher, subscriber(running) as reader:
                 await reader.subscribe("a")
-                async for change in watcher.interests(every_s=0.05, timeout_s=30):
+                async for change in watcher.interests(every_s=0.05, timeout_s=PATIENCE_S):
                     found.append(change)
                     if change.kind == "ends":
                         return found
@@ -139,7 +139,7 @@ class TestAProgram:
                     topic = f"sensor/{number}/heat"
                     await writer.put(topic, payload, headers={"region": region})
                 reader.on(match, handle, retries=1, pause_s=0, on_failure="reject")
-                await reader.run(timeout_s=30)
+                await reader.run(timeout_s=PATIENCE_S)
                 dead = await reader.history("sensor/1/heat.dead")
                 return [*handled, *((one.payload, one.topic) for one in dead)]
 
@@ -164,12 +164,12 @@ class TestAProgram:
                         await reader.unsubscribe(match)
 
                 async def loop() -> None:
-                    async for message in reader.messages(match, timeout_s=30):
+                    async for message in reader.messages(match, timeout_s=PATIENCE_S):
                         await handle(message)
 
                 async def run() -> None:
                     reader.on(match, handle)
-                    await reader.run(timeout_s=30)
+                    await reader.run(timeout_s=PATIENCE_S)
 
                 with pytest.raises(NotSubscribedError, match="has no pattern"):
                     await (run if how == "run" else loop)()
@@ -188,7 +188,7 @@ class TestAProgram:
 
         assert [receipt.offset for receipt in receipts] == list(range(100))
         assert stored(running) == [b"%d" % number for number in range(100)]
-        assert running.status().requests_count - before < 20
+        assert running.status().requests_count - before < 50
 
     def test_is_pushed_to_and_puts_at_every_level(self, running: Service) -> None:
         async def program() -> list[Message]:
@@ -226,7 +226,7 @@ class TestAProgram:
         async def program(expected: bytes) -> Message:
             async with subscriber(running, state_dir=running.state_dir) as reader:
                 await reader.subscribe("t", start=Earliest)
-                (message,) = await reader.get("t", timeout_s=30)
+                (message,) = await reader.get("t", timeout_s=PATIENCE_S)
                 assert message.payload == expected
                 return message
 
@@ -239,8 +239,10 @@ class TestAProgram:
         async def program() -> tuple[str, ...]:
             async with publisher(running) as one, subscriber(running) as other:
                 await other.subscribe("t")
-                putting = asyncio.create_task(one.put("t", b"m", wait="delivered", timeout_s=60))
-                assert len(await other.get("t", timeout_s=30)) == 1
+                putting = asyncio.create_task(
+                    one.put("t", b"m", wait="delivered", timeout_s=PATIENCE_S)
+                )
+                assert len(await other.get("t", timeout_s=PATIENCE_S)) == 1
                 await other.acknowledge("t")
                 delivery = (await putting).delivery
                 assert delivery is not None
@@ -252,7 +254,7 @@ class TestAProgram:
         async def program() -> list[tuple[bytes, bool]]:
             async with subscriber(running) as reader:
                 await reader.subscribe("t", start=Earliest)
-                found = await taken(reader, 3) + await reader.get("t", timeout_s=30)
+                found = await taken(reader, 3) + await reader.get("t", timeout_s=PATIENCE_S)
                 async for message in reader.messages("t", timeout_s=0.01):
                     found.append(message)
                 return [(message.payload, message.redelivered) for message in found]
@@ -301,7 +303,7 @@ class TestAClient:
         async def program() -> None:
             async with subscriber(running) as reader:
                 await reader.subscribe("t")
-                waiting = asyncio.create_task(reader.get("t", timeout_s=60))
+                waiting = asyncio.create_task(reader.get("t", timeout_s=PATIENCE_S))
                 await asyncio.sleep(0)
                 with pytest.raises(UsageError, match="in the middle of a call of another task"):
                     await reader.get("t")
@@ -655,7 +657,7 @@ def test_another_call_that_is_cancelled_at_any_await_can_be_made_again(
         await reader.subscribe(topic)
         with running.open_publisher("w") as writer:
             writer.put_many(topic, [b"1", b"2"])
-        (message,) = await reader.get(topic, timeout_s=30)
+        (message,) = await reader.get(topic, timeout_s=PATIENCE_S)
 
         async def call() -> None:
             if name == "reject":
@@ -693,10 +695,10 @@ def test_messages_in_hand_stay_in_hand_when_another_call_is_cancelled(
     async def program() -> list[tuple[bytes, bool]]:
         async with subscriber(running) as reader:
             await reader.subscribe("t", start=Earliest)
-            assert len(await reader.get("t", timeout_s=30)) == 1
+            assert len(await reader.get("t", timeout_s=PATIENCE_S)) == 1
             cancelled, _ = await cancelled_at(reader.history("t"), 0)
             assert cancelled
-            found = [*await reader.get("t", timeout_s=30), *await reader.get("t")]
+            found = [*await reader.get("t", timeout_s=PATIENCE_S), *await reader.get("t")]
             return [(message.payload, message.redelivered) for message in found]
 
     assert asyncio.run(program()) == [(b"2", False)]
@@ -715,7 +717,7 @@ def test_a_stream_whose_block_is_cancelled_ends_soon_although_the_proxy_is_away(
             task = asyncio.create_task(block())
             ticket = await put
             task.cancel()
-            done, _ = await asyncio.wait([task], timeout=10)
+            done, _ = await asyncio.wait([task], timeout=PATIENCE_S)
             task.cancel()
 
             assert done == {task}

@@ -10,7 +10,7 @@ import pytest
 
 from reliable_pubsub import glob
 
-from .harness import REPOSITORY, Process, Service, eventually
+from .harness import PATIENCE_S, REPOSITORY, Process, Service, eventually
 
 EXAMPLE = REPOSITORY / "examples" / "bridge.py"
 
@@ -51,7 +51,7 @@ def test_the_bridge_subscribes_to_what_is_wanted_and_brings_it_also_after_its_de
         publisher.put("news", b"one", key=b"k", headers={"a": "b"})
         publisher.put("other", b"nobody wants it")
 
-        (first,) = subscriber.get("news", timeout_s=30)
+        (first,) = subscriber.get("news", timeout_s=PATIENCE_S)
         assert (first.payload, first.key) == (b"one", b"k")
         assert first.headers == {"a": "b", "origin": "news 0"}
 
@@ -59,11 +59,13 @@ def test_the_bridge_subscribes_to_what_is_wanted_and_brings_it_also_after_its_de
         publisher.put("news", b"two")
         publisher.put("heat/1", b"warm")
         start(service, far)
-        (second,) = subscriber.get("news", timeout_s=30)
+        (second,) = subscriber.get("news", timeout_s=PATIENCE_S)
         if second.headers == first.headers:  # the bridge died before its acknowledgement
-            (second,) = subscriber.get("news", timeout_s=30)
+            (second,) = subscriber.get("news", timeout_s=PATIENCE_S)
         assert second.payload == b"two"
-        assert b"warm" in [one.payload for one in subscriber.get(glob("heat/*"), timeout_s=30)]
+        assert b"warm" in [
+            one.payload for one in subscriber.get(glob("heat/*"), timeout_s=PATIENCE_S)
+        ]
 
         subscriber.unsubscribe("news")
 

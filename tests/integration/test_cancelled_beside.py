@@ -17,7 +17,7 @@ import pytest
 from reliable_pubsub import Earliest, Message, Subscriber, UsageError, aio, glob
 from tests.cancelling import cancelled_at
 
-from .harness import STUBBORN, Service
+from .harness import PATIENCE_S, STUBBORN, Service
 
 PUT = [b"%d" % number for number in range(12)]
 SOON_S = 0.03
@@ -33,7 +33,7 @@ Cancelled = Callable[[Reader], Awaitable[object]]
 
 
 async def _wait_for(reader: Reader) -> None:
-    await asyncio.wait_for(reader.get("quiet", timeout_s=30), SOON_S)
+    await asyncio.wait_for(reader.get("quiet", timeout_s=PATIENCE_S), SOON_S)
 
 
 async def _timeout(reader: Reader) -> None:
@@ -49,7 +49,7 @@ async def _task_group(reader: Reader) -> None:
 
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(reader.get(glob("quie?"), timeout_s=30))
+            group.create_task(reader.get(glob("quie?"), timeout_s=PATIENCE_S))
             group.create_task(failing())
     except* TimeoutError:
         raise TimeoutError from None
@@ -96,7 +96,7 @@ def test_a_wait_that_is_cancelled_beside_a_busy_topic_stops_no_progress(
             for _ in PUT:
                 with pytest.raises(TimeoutError):
                     await CANCELLED[call](reader)
-                seen.extend(await reader.get(terms.get("match") or "busy", timeout_s=30))
+                seen.extend(await reader.get(terms.get("match") or "busy", timeout_s=PATIENCE_S))
 
     asyncio.run(program())
     assert [message.payload for message in seen] == PUT
@@ -123,7 +123,7 @@ def test_any_other_call_that_is_cancelled_beside_a_busy_topic_stops_no_progress(
             with service.open_publisher("w") as writer:
                 writer.put("jobs", b"job")
                 writer.put_many("busy", PUT)
-            (job,) = await reader.get("jobs", timeout_s=30)
+            (job,) = await reader.get("jobs", timeout_s=PATIENCE_S)
             calls: list[Callable[[], Coroutine[Any, Any, object]]] = [
                 lambda: reader.history("quiet"),
                 lambda: reader.read("quiet"),
@@ -137,7 +137,7 @@ def test_any_other_call_that_is_cancelled_beside_a_busy_topic_stops_no_progress(
                 lambda: reader.unsubscribe("jobs"),
             ]
             for number in range(len(PUT)):
-                seen.extend(await reader.get(terms.get("match") or "busy", timeout_s=30))
+                seen.extend(await reader.get(terms.get("match") or "busy", timeout_s=PATIENCE_S))
                 if number < len(calls):
                     with suppress(UsageError):  # the job was given back by the call before
                         await cancelled_at(calls[number](), 0)
@@ -166,8 +166,8 @@ def test_a_wait_that_an_alarm_interrupts_beside_a_busy_topic_stops_no_progress(
             for _ in PUT:
                 with suppress(_Alarm):
                     signal.setitimer(signal.ITIMER_REAL, SOON_S)
-                    reader.get("quiet", timeout_s=30)
-                seen += reader.get(terms.get("match") or "busy", timeout_s=30)
+                    reader.get("quiet", timeout_s=PATIENCE_S)
+                seen += reader.get(terms.get("match") or "busy", timeout_s=PATIENCE_S)
     finally:
         signal.signal(signal.SIGALRM, before)
     assert [message.payload for message in seen] == PUT
@@ -188,7 +188,7 @@ def _blocking(service: Service, terms: dict[str, Any]) -> list[Message]:
         Subscriber("s", endpoint=service.subscriber_endpoint, retry=STUBBORN) as reader,
     ):
         reader.subscribe(**terms)
-        for message in reader.messages(terms.get("match") or "busy", timeout_s=1):
+        for message in reader.messages(terms.get("match") or "busy", timeout_s=PATIENCE_S):
             if len(done) == FAILS_AT:
                 raise _Failure
             done.append(message)
@@ -203,7 +203,9 @@ def _awaiting(service: Service, terms: dict[str, Any]) -> list[Message]:
             "s", endpoint=service.subscriber_endpoint, retry=STUBBORN
         ) as reader:
             await reader.subscribe(**terms)
-            async for message in reader.messages(terms.get("match") or "busy", timeout_s=1):
+            async for message in reader.messages(
+                terms.get("match") or "busy", timeout_s=PATIENCE_S
+            ):
                 if len(done) == FAILS_AT:
                     raise _Failure
                 done.append(message)
@@ -217,19 +219,29 @@ def _cancelled(service: Service, terms: dict[str, Any]) -> list[Message]:
     """The task is cancelled while it awaits another call of the client."""
     done: list[Message] = []
 
-    async def program() -> None:
+    async def program(waits: asyncio.Event) -> None:
         async with aio.Subscriber(
             "s", endpoint=service.subscriber_endpoint, retry=STUBBORN
         ) as reader:
             await reader.subscribe(**terms)
             await reader.subscribe("quiet")
-            async for message in reader.messages(terms.get("match") or "busy", timeout_s=1):
+            async for message in reader.messages(
+                terms.get("match") or "busy", timeout_s=PATIENCE_S
+            ):
                 if len(done) == FAILS_AT:
-                    await reader.get("quiet", timeout_s=60)
+                    waits.set()
+                    await reader.get("quiet", timeout_s=PATIENCE_S)
                 done.append(message)
 
-    with suppress(TimeoutError):
-        asyncio.run(asyncio.wait_for(program(), 2))
+    async def cancel() -> None:
+        waits = asyncio.Event()
+        task = asyncio.create_task(program(waits))
+        task.add_done_callback(lambda _: waits.set())
+        await waits.wait()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(task, SOON_S)
+
+    asyncio.run(cancel())
     return done
 
 

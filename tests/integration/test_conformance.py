@@ -22,7 +22,7 @@ from .harness import REPOSITORY, STUBBORN_OPTIONS
 
 MESSAGES = 15
 MESSAGES_TO_BE_FOUND = 40  # a busy machine may look late, and acts need a client at work
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0  # without progress
 GIVEN = ("{endpoint}", "{id}", "{topic}", "{state_dir}", "{output}")
 
 
@@ -150,7 +150,7 @@ def test_a_wrong_client_is_found_by_the_case_for_its_fault(
             1.0,
             "never said HELLO under its id; there was no HELLO of it: nothing has moved",
         ),
-        ("ConnectsAndHangs", 6.0, "nothing has moved for 6 s, at 0 of 15 messages"),
+        ("ConnectsAndHangs", 12.0, "nothing has moved for 12 s, at 0 of 15 messages"),
         (
             "IsDead",
             PATIENCE_S,

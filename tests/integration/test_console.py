@@ -47,7 +47,7 @@ expect.set_options(timeout=PATIENCE_S * 1000)
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", *QUIET]
+            timeout=PATIENCE_S * 1000, executable_path=CHROMIUM, args=["--no-sandbox", *QUIET]
         )
         yield browser
         browser.close()
@@ -495,7 +495,8 @@ def test_a_proxy_that_is_away_is_said_and_the_page_recovers(service: Service, op
     service.start_proxy()
     with service.open_publisher("p") as publisher:
         publisher.put("before", b"1")
-    seen = opened(link_of(start_console(service)))
+    soon = ("--ack-timeout", "2", "--send-retries", "1")
+    seen = opened(link_of(start_console(service, options=soon)))
     page = seen.page
     expect(page.get_by_text("connected")).to_be_visible()
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from .test_imports import run
 
 # Each child begins as a program does that has imported everything and used nothing.
@@ -42,7 +40,7 @@ def begin():
     os._exit(1 if failed else 0)
 
 ends = []
-for _ in range(PROCESSES):
+for _ in range(30):
     child = os.fork()
     if not child:
         begin()
@@ -51,8 +49,6 @@ print(ends)
 """
 
 
-@pytest.mark.parametrize("processes", [30, pytest.param(600, marks=pytest.mark.long)])
-def test_threads_create_the_first_clients_of_a_process_together(processes: int) -> None:
-    program = FIRST_CLIENTS.replace("PROCESSES", str(processes))
-
-    assert run(program) == f"{[0] * processes}\n"
+def test_threads_create_the_first_clients_of_a_process_together() -> None:
+    """Without the lock of `schemas.py`, 12 of 30 processes died."""
+    assert run(FIRST_CLIENTS) == f"{[0] * 30}\n"

@@ -10,6 +10,8 @@ import pytest
 
 from reliable_pubsub.common.frames import frames_of
 
+from .harness import PATIENCE_S
+
 # Garbage with a `threading.local` waits, and is collected when this many objects more are made.
 LOOK = """
 import gc, sys, threading
@@ -35,7 +37,6 @@ assert "wait" in own, own
 assert gc.isenabled()
 end.set()
 """
-PATIENCE_S = 60.0
 
 
 @pytest.mark.parametrize("objects", [8, 12, 16, 20])

@@ -114,7 +114,7 @@ def test_members_may_await(service: Service) -> None:
                 other.stop()
 
             other.on("jobs", handle, group="workers", pause_s=0)
-            await other.run(timeout_s=60)
+            await other.run(timeout_s=PATIENCE_S)
             return [rest, handled]
 
     assert asyncio.run(work()) == [[b"b", b"c"], [b"a", b"a"]]

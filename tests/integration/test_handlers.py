@@ -11,7 +11,7 @@ import pytest
 
 from reliable_pubsub import Message, UsageError, aio
 
-from .harness import STUBBORN, Service, eventually
+from .harness import PATIENCE_S, STUBBORN, Service, eventually
 
 
 def test_one_run_handles_several_topics_which_are_pushed(running: Service) -> None:
@@ -30,7 +30,7 @@ def test_one_run_handles_several_topics_which_are_pushed(running: Service) -> No
             target=lambda: [publisher.put("tu"[n % 2], {"n": n}, codec="json") for n in range(40)]
         )
         putting.start()
-        subscriber.run(timeout_s=60)
+        subscriber.run(timeout_s=PATIENCE_S)
         putting.join()
 
         def are_pushed() -> bool:  # the run may have ended before the link was there
@@ -70,7 +70,7 @@ def test_handlers_of_asyncio_are_awaited_retried_and_acknowledged(
                     subscriber.stop()
 
             subscriber.on("t", handle, retries=1, pause_s=0, on_failure="reject")
-            await subscriber.run(timeout_s=60)
+            await subscriber.run(timeout_s=PATIENCE_S)
             letters = await subscriber.history("t.dead")
         async with aio.Subscriber("s", retry=STUBBORN, **endpoint) as again:
             await again.subscribe("t")

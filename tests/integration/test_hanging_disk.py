@@ -19,13 +19,13 @@ from reliable_pubsub.proxy import committer
 from tests.fakes import a_hello, a_put, a_sub, put_body
 
 from .gated_store import GatedStore
-from .harness import Service, eventually
+from .harness import PATIENCE_S, Service, eventually
 from .test_front_door import peer
 
 MESSAGES = 20
 ACKNOWLEDGERS = 9
 # Every answer comes; one that does not, because it waits for the disk, is not waited for again.
-AT_ONCE = RetryPolicy(timeout_s=15.0, retries_max=0)
+AT_ONCE = RetryPolicy(timeout_s=PATIENCE_S / 2, retries_max=0)
 
 
 class Peer:

@@ -129,11 +129,11 @@ def test_a_put_that_is_cancelled_meanwhile_is_stored_once_or_not_at_all(
 
 
 async def _get(reader: aio.Subscriber) -> list[Message]:
-    return await reader.get("t", timeout_s=30)
+    return await reader.get("t", timeout_s=PATIENCE_S)
 
 
 async def _next(reader: aio.Subscriber) -> list[Message]:
-    return [await anext(reader.messages("t", timeout_s=30))]
+    return [await anext(reader.messages("t", timeout_s=PATIENCE_S))]
 
 
 @pytest.mark.parametrize("call", [_get, _next])
@@ -177,7 +177,7 @@ def _gets(service: Service, state_dir: Path, remove: Callable[[], None]) -> None
         with service.open_publisher("w") as writer:
             writer.put("t", b"0")
         remove()
-        subscriber.get("t", timeout_s=30)
+        subscriber.get("t", timeout_s=PATIENCE_S)
 
 
 def _awaits(service: Service, state_dir: Path, remove: Callable[[], None]) -> None:

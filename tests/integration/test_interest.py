@@ -13,7 +13,7 @@ from reliable_pubsub.common.core.limits import SUBSCRIPTIONS_ROWS_MAX
 from reliable_pubsub.lab.rig.service import RelayProcess
 from reliable_pubsub.publisher.core.qos0_puts import OfferCounts
 
-from .harness import BELIEVING, IMPATIENT, REPOSITORY, Service, eventually
+from .harness import BELIEVING, IMPATIENT, PATIENCE_S, REPOSITORY, Service, eventually
 from .relay_tree import Leaf, exact
 
 EXAMPLE = REPOSITORY / "examples" / "on_demand.py"
@@ -49,7 +49,7 @@ class TestInterest:
         with running.open_publisher("p") as publisher:
             leaf = Leaf(context, relay.endpoint)
             leaf.want(exact("t"))
-            assert publisher.wait_for_interest("t", timeout_s=30) == Interest(0, True)
+            assert publisher.wait_for_interest("t", timeout_s=PATIENCE_S) == Interest(0, True)
             leaf.want(frozenset())
             eventually(lambda: not publisher.interest("t"), "end of interest")
 
@@ -81,7 +81,7 @@ class TestAFeed:
 
     def test_sees_subscriptions_of_other_processes_begin_and_end(self, running: Service) -> None:
         with running.open_publisher("p") as publisher:
-            feed = publisher.interests(every_s=0.05, timeout_s=30)
+            feed = publisher.interests(every_s=0.05, timeout_s=PATIENCE_S)
             self.other(running, "subscribe", "a")
             assert next(feed) == begins("a")
             self.other(running, "subscribe", "b")
@@ -91,7 +91,7 @@ class TestAFeed:
 
     def test_sees_all_that_changed_around_a_kill_of_the_proxy(self, running: Service) -> None:
         with running.open_publisher("p") as publisher:
-            feed = publisher.interests(every_s=0.05, timeout_s=30)
+            feed = publisher.interests(every_s=0.05, timeout_s=PATIENCE_S)
             self.other(running, "subscribe", "a")
             self.other(running, "subscribe", "b")
             assert [next(feed), next(feed)] == [begins("a"), begins("b")]
@@ -111,7 +111,7 @@ class TestAFeed:
             running.open_subscriber("s") as subscriber,
         ):
             subscriber.subscribe("a")
-            feed = publisher.interests(every_s=0.05, timeout_s=30)
+            feed = publisher.interests(every_s=0.05, timeout_s=20)
             assert next(feed) == begins("a")
             subscriber.unsubscribe("a")
             running.proxy.kill()
@@ -169,14 +169,14 @@ class TestWaitingForInterest:
 
         def wait() -> None:
             with running.open_publisher("p", retry=BELIEVING) as publisher:
-                found.append(publisher.wait_for_interest("t", timeout_s=60))
+                found.append(publisher.wait_for_interest("t", timeout_s=PATIENCE_S))
                 found.append(publisher.put("t", b"x", qos=0).fate)
 
         waiting = threading.Thread(target=wait)
         waiting.start()
         with running.open_subscriber("s", endpoint=endpoint) as subscriber:
             subscriber.subscribe("t", qos=0)
-            assert [m.payload for m in subscriber.get("t", timeout_s=60)] == [b"x"]
+            assert [m.payload for m in subscriber.get("t", timeout_s=PATIENCE_S)] == [b"x"]
         waiting.join()
         assert found == [Interest(1, False), "sent"]
 
@@ -205,6 +205,6 @@ def test_the_example_computes_only_while_there_is_a_listener(running: Service) -
         subscriber.subscribe("primes", qos=0)
         busy = running.run_command("example", command)
         busy.done()
-        found = [subscriber.get("primes", timeout_s=30)[0].payload for _ in range(2)]
+        found = [subscriber.get("primes", timeout_s=PATIENCE_S)[0].payload for _ in range(2)]
     assert found == [b"1000000007", b"1000000009"]
     assert busy.stdout == "computed 1000000007: sent\ncomputed 1000000009: sent\n"

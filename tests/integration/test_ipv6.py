@@ -14,7 +14,7 @@ from reliable_pubsub.common.system import IS_LINUX
 from reliable_pubsub.lab.rig.keyed_service import KeyedService
 from reliable_pubsub.relay.topology import ask_upwards
 
-from .harness import Service, eventually
+from .harness import PATIENCE_S, Service, eventually
 
 ANY = "tcp://[::1]:*"
 
@@ -121,5 +121,5 @@ def test_a_closed_gate_keeps_out_both_kinds_of_addresses_and_an_open_one_neither
                 socket.create_connection((host, gate.port), timeout=0.3)
         gate.set_open(is_open=True)
         for host in ("::1", "127.0.0.1"):
-            socket.create_connection((host, gate.port), timeout=20).close()
+            socket.create_connection((host, gate.port), timeout=PATIENCE_S).close()
         gate.close()

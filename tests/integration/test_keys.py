@@ -16,7 +16,7 @@ from reliable_pubsub.common.key_files import new_pair, read_pair
 from reliable_pubsub.common.transport import ReqTransport
 from reliable_pubsub.lab.rig.keyed_service import EVERYTHING, ONCE, KeyedService
 
-from .harness import eventually, zmq_context
+from .harness import PATIENCE_S, eventually, zmq_context
 
 
 @pytest.fixture
@@ -198,7 +198,7 @@ def test_a_send_to_a_server_that_refuses_for_good_does_not_wait(service: KeyedSe
         eventually(lambda: not transport._socket.poll(0, zmq.POLLOUT), ends)
         sending = threading.Thread(target=transport.send, args=([b"RPS1", b""],), daemon=True)
         sending.start()
-        sending.join(10)
+        sending.join(PATIENCE_S)
 
         assert not sending.is_alive()
         transport.close()

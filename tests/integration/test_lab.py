@@ -25,9 +25,8 @@ from reliable_pubsub.lab.rig.child_process import ChildProcess
 from reliable_pubsub.lab.rig.processes import FOLDERS
 from reliable_pubsub.lab.running import main as run
 
-from .harness import REPOSITORY, Process, eventually
+from .harness import PATIENCE_S, REPOSITORY, Process, eventually
 
-PATIENCE_S = 240.0
 AT_A_TIME = 2
 SCENARIOS = {name: load_scenario(path) for name, path in shipped().items()}
 LONG = {  # with the shorter one of the gate
@@ -94,7 +93,7 @@ def runs(
     "name", [pytest.param(one, marks=[pytest.mark.long] * (one in LONG)) for one in SCENARIOS]
 )
 def test_a_shipped_scenario_ends_as_it_says(name: str, runs: Mapping[str, Future[Result]]) -> None:
-    result = runs[name].result(PATIENCE_S * len(SCENARIOS))
+    result = runs[name].result(PATIENCE_S)
 
     if "Skipped: nothing was run" in " ".join(result.stderr.split()):
         assert result.returncode == 2
@@ -113,7 +112,7 @@ def test_pushes_have_come_where_a_scenario_pushes(
     name: str, runs: Mapping[str, Future[Result]]
 ) -> None:
     """Otherwise it would show nothing, because polling alone keeps the rules, too."""
-    result = runs[name].result(PATIENCE_S * len(SCENARIOS))
+    result = runs[name].result(PATIENCE_S)
 
     (directory,) = re.findall(r"^files: (.*)$", result.stdout, re.MULTILINE)
     log = (Path(directory) / "logs" / "subscriber-1.log").read_text()

@@ -66,7 +66,7 @@ def test_clients_use_req_alone_until_push_or_level_0_is_asked_for(
     with running.open_subscriber("s") as subscriber, running.open_publisher("p") as publisher:
         subscriber.subscribe("t")
         publisher.put("t", b"m")
-        assert len(subscriber.get("t", timeout_s=20)) == 1
+        assert len(subscriber.get("t", timeout_s=PATIENCE_S)) == 1
         subscriber.history("t", 0)
         assert set(socket_kinds) == {zmq.REQ}
 
@@ -91,7 +91,7 @@ def test_every_endpoint_can_be_ipc(service: Service) -> None:
 
             def is_pushed() -> bool:
                 publisher.put("t", b"stored")
-                assert [m.payload for m in subscriber.get("t", timeout_s=20)] == [b"stored"]
+                assert [m.payload for m in subscriber.get("t", timeout_s=PATIENCE_S)] == [b"stored"]
                 return subscriber.push_counts("t").taken > 0
 
             eventually(is_pushed, "a push over ipc")
@@ -99,7 +99,9 @@ def test_every_endpoint_can_be_ipc(service: Service) -> None:
                 lambda: publisher.put("t", b"not stored", qos=0).fate == "sent", "the ingress"
             )
             with pytest.warns(QoSWarning):
-                assert [m.payload for m in subscriber.get("t", timeout_s=20)] == [b"not stored"]
+                assert [m.payload for m in subscriber.get("t", timeout_s=PATIENCE_S)] == [
+                    b"not stored"
+                ]
 
 
 def test_libzmq_has_no_multicast_to_offer_here() -> None:

@@ -16,7 +16,7 @@ from reliable_pubsub.common.core.limits import MIB
 from reliable_pubsub.publisher.core.receipt import Receipt
 from reliable_pubsub.publisher.stream import LOOK_S, Stream, Ticket
 
-from .harness import IMPATIENT, Service, eventually
+from .harness import IMPATIENT, PATIENCE_S, Service, eventually
 
 
 def test_a_stream_keeps_the_order_and_tells_the_place_of_each_message(running: Service) -> None:
@@ -24,7 +24,7 @@ def test_a_stream_keeps_the_order_and_tells_the_place_of_each_message(running: S
         publisher.put("t", b"before")
         with publisher.stream(linger_s=0.002) as stream:
             tickets = [stream.put("t", b"%d" % number) for number in range(5000)]
-            receipts = [ticket.result(timeout_s=20) for ticket in tickets]
+            receipts = [ticket.result(timeout_s=PATIENCE_S) for ticket in tickets]
         after = publisher.put("t", b"after")
 
     assert [receipt.offset for receipt in receipts] == list(range(1, 5001))
@@ -88,7 +88,7 @@ def test_after_an_error_every_ticket_has_it_and_nothing_is_lost_or_doubled(
         running.proxy.kill()
         failed = [stream.put("t", b"failed")]
         with pytest.raises(InDoubtError) as error:
-            failed[0].result(timeout_s=20)
+            failed[0].result(timeout_s=PATIENCE_S)
         with pytest.raises(InDoubtError) as again:
             stream.put("t", b"refused at once")
         with pytest.raises(InDoubtError) as at_flush:
@@ -107,7 +107,7 @@ def test_after_an_error_every_ticket_has_it_and_nothing_is_lost_or_doubled(
         assert receipt is not None
         assert (receipt.offset, receipt.count) == (100, 1)
         with publisher.stream() as stream:
-            assert stream.put("t", b"next").result(timeout_s=20).offset == 101
+            assert stream.put("t", b"next").result(timeout_s=PATIENCE_S).offset == 101
 
     expected = [*(b"%d" % number for number in range(100)), b"failed", b"next"]
     assert running.payloads("t") == expected
@@ -134,7 +134,7 @@ def test_messages_after_the_one_in_doubt_were_never_sent(running: Service) -> No
 
 def _error_of(ticket: Ticket) -> InDoubtError:
     with pytest.raises(InDoubtError) as error:
-        ticket.result(timeout_s=20)
+        ticket.result(timeout_s=PATIENCE_S)
     return error.value
 
 
@@ -155,7 +155,7 @@ def test_ctrl_c_ends_a_stream_soon_and_names_what_is_not_stored(
 
     def stream_to_a_dead_proxy(publisher: Publisher) -> None:
         with publisher.stream(linger_s=0) as stream:
-            stream.put("t", b"stored").result(timeout_s=20)
+            stream.put("t", b"stored").result(timeout_s=PATIENCE_S)
             running.proxy.kill()
             tickets.append(stream.put("t", b"in doubt"))
             eventually(lambda: publisher.outbox.pending, "batch in doubt")
@@ -232,9 +232,9 @@ def test_a_stream_lives_through_restarts_of_the_proxy(running: Service) -> None:
         for number in range(3000):
             tickets.append(stream.put("t", b"%d" % number))
             if number % 1000 == 500:
-                tickets[-50].result(timeout_s=20)
+                tickets[-50].result(timeout_s=PATIENCE_S)
                 running.restart_proxy()
-        offsets = [ticket.result(timeout_s=20).offset for ticket in tickets]
+        offsets = [ticket.result(timeout_s=PATIENCE_S).offset for ticket in tickets]
 
     assert offsets == list(range(3000))
     assert running.payloads("t") == [b"%d" % number for number in range(3000)]

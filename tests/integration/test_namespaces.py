@@ -130,7 +130,7 @@ def launch_subscriber(service: Service, network: Network, name: str) -> Process:
     return service.run(
         "subscriber", "-f", service.file(f"{name}.yaml", steps), "-i", name, "--allow-plaintext",
         "--endpoint", f"tcp://{address(3)}:7001", "--output", service.output(name), "-q",
-        "--state-dir", service.directory / name, "--ack-timeout", "0.5", "--send-retries", "100",
+        "--state-dir", service.directory / name, "--ack-timeout", "0.5", "--send-retries", "1000",
         prefix=network.on("leaf"),
     )  # fmt: skip
 

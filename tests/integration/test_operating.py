@@ -30,6 +30,7 @@ from reliable_pubsub.proxy.status.figures import BOUNDS
 from .harness import (
     BELIEVING,
     BELIEVING_OPTIONS,
+    PATIENCE_S,
     REPOSITORY,
     Process,
     Service,
@@ -48,7 +49,7 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 def page(url: str) -> tuple[int, str]:
     """Status and text."""
     try:
-        with urllib.request.urlopen(url, timeout=60) as answer:
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -72,7 +73,7 @@ class Manager:
     def __init__(self, path: Path) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(str(path))
-        self._socket.settimeout(60)
+        self._socket.settimeout(PATIENCE_S)
 
     def until(self, *lines: str) -> list[str]:
         """Everything that was sent, up to and with a datagram that has these lines."""

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from .harness import REPOSITORY, Process, Service
+from .harness import PATIENCE_S, REPOSITORY, Process, Service
 
 # Python imports this at its start (`sitecustomize`), also in the processes that the lab starts.
 WITHOUT_PROC = """
@@ -60,10 +60,10 @@ with Publisher("p", endpoint=publishers, state_dir=state) as publisher:
     with Subscriber("s", endpoint=subscribers, state_dir=state) as subscriber:
         subscriber.subscribe("t")
         publisher.put("t", life.encode())
-        (message,) = subscriber.get("t", timeout_s=30)
+        (message,) = subscriber.get("t", timeout_s=600)
         subscriber.subscribe("u")
         publisher.put_many("u", [b"1", b"2"])
-        loop = subscriber.messages("u", timeout_s=30)  # it notes its place in a file of marks
+        loop = subscriber.messages("u", timeout_s=600)  # it notes its place in a file of marks
         assert [next(loop).payload for _ in range(2)] == [b"1", b"2"]
         subscriber.unsubscribe("u")
         print(message.offset, message.payload.decode(), system.IS_LINUX)
@@ -123,7 +123,7 @@ def test_on_a_linux_without_proc_a_proxy_serves(service: Service) -> None:
     with service.open_publisher("p") as publisher, service.open_subscriber("s") as subscriber:
         subscriber.subscribe("t", push=True)
         publisher.put("t", b"m")
-        assert subscriber.get("t", timeout_s=30)[0].payload == b"m"
+        assert subscriber.get("t", timeout_s=PATIENCE_S)[0].payload == b"m"
 
     assert proxy.terminate() == 0
 
@@ -143,7 +143,7 @@ def test_without_linux_a_relay_passes_messages_on_and_ends_by_a_signal(service: 
     ):
         subscriber.subscribe("t")
         publisher.put("t", b"m")
-        assert subscriber.get("t", timeout_s=30)[0].payload == b"m"
+        assert subscriber.get("t", timeout_s=PATIENCE_S)[0].payload == b"m"
 
     assert relay.terminate() == 0
     assert proxy.terminate() == 0

@@ -24,7 +24,7 @@ import os, signal, sys
 from reliable_pubsub import RetryPolicy, Subscriber
 
 name, endpoint, seen, lease_s, bound = sys.argv[1:]
-retry = RetryPolicy(timeout_s=0.5, retries_max=100, pause_s=0.05, pause_s_max=0.3)
+retry = RetryPolicy(timeout_s=0.5, retries_max=1000, pause_s=0.05, pause_s_max=0.3)
 terms = {"lease_s": float(lease_s), "max_deliveries": int(bound) or None}
 with Subscriber(name, endpoint=endpoint, retry=retry) as worker, open(seen, "a") as file:
     worker.subscribe("jobs", group="workers", **terms)

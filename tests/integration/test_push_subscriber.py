@@ -20,11 +20,10 @@ from reliable_pubsub.relay.core.push import AnyPush
 from reliable_pubsub.subscriber.core.pull_timer import PushTiming
 from reliable_pubsub.subscriber.push_link import ZmqPushLink
 
-from .harness import STUBBORN, Service, eventually
+from .harness import PATIENCE_S, Service, eventually
 
 # Asks for nothing meanwhile.
 PATIENT = PushTiming(silence_s_min=20.0, silence_s_max=60.0, tell_s=60.0)
-WAIT_S = 20.0
 ALL = glob("t/*")
 
 
@@ -81,7 +80,7 @@ class TestAPushedMessage:
 
             for number in range(20):
                 publisher.put("t", b"%d" % number)
-                (message,) = subscriber.get("t", timeout_s=WAIT_S)
+                (message,) = subscriber.get("t", timeout_s=PATIENCE_S)
                 assert (message.payload, message.offset) == (b"%d" % number, number)
                 assert message.delivery_count == 1
 
@@ -103,7 +102,7 @@ class TestAPushedMessage:
 
             publisher.put("t", bytes(10_000))
 
-            assert len(subscriber.get("t", timeout_s=WAIT_S)) == 1
+            assert len(subscriber.get("t", timeout_s=PATIENCE_S)) == 1
             assert subscriber.is_pushed("t")
             assert subscriber.push_counts("t").taken == 1
             assert tunnel.down_bytes - before > 10_000
@@ -119,7 +118,7 @@ class TestAPushedMessage:
             wait_until_pushed(subscriber, "t")
             publisher.put("t", b"x" * PUSH_BODY_BYTES_MAX)
 
-            (message,) = subscriber.get("t", timeout_s=WAIT_S)
+            (message,) = subscriber.get("t", timeout_s=PATIENCE_S)
 
             assert len(message.payload) == PUSH_BODY_BYTES_MAX
             assert subscriber.push_counts("t").places == 1
@@ -133,7 +132,7 @@ class TestAPushedMessage:
         ):
             subscriber.subscribe("t", push=True)
             publisher.put_many("t", [b"x"] * 5)
-            assert len(subscriber.get("t", max_messages=5, timeout_s=WAIT_S)) == 5
+            assert len(subscriber.get("t", max_messages=5, timeout_s=PATIENCE_S)) == 5
 
             def look() -> bool:
                 subscriber.get("t", timeout_s=0.02)
@@ -158,9 +157,10 @@ def test_idle_waiting_does_not_poll(service: Service) -> None:
         before = service.status().requests_count
         assert subscriber.get("t", timeout_s=2.0) == []
         polled = service.status().requests_count - before - 1
-    # 0.05 s, doubling: 6 pulls fit in two seconds; a question may be asked again meanwhile.
-    assert pushed <= 12
-    assert polled <= 2 * (2.0 / STUBBORN.timeout_s + 1)  # it waits at the proxy
+    # Asked again after each answer, it would be more than 30. On a busy machine a question may be
+    # asked again before it is answered.
+    assert pushed <= 20
+    assert polled <= 20
 
 
 class TestExactlyOnce:
@@ -173,7 +173,7 @@ class TestExactlyOnce:
         got: list[bytes] = []
         while len(got) < wanted:
             between(len(got))
-            found = subscriber.get("t", max_messages=7, timeout_s=WAIT_S)
+            found = subscriber.get("t", max_messages=7, timeout_s=PATIENCE_S)
             assert found, f"nothing more came after {len(got)} of {wanted}"
             got += [message.payload for message in found]
         return got
@@ -244,7 +244,9 @@ class TestExactlyOnce:
                 if chance.random() < 0.7:
                     got += [m.payload for m in subscriber.get("t", max_messages=3)]
             while len(got) < 60:
-                got += [m.payload for m in subscriber.get("t", max_messages=9, timeout_s=WAIT_S)]
+                got += [
+                    m.payload for m in subscriber.get("t", max_messages=9, timeout_s=PATIENCE_S)
+                ]
             assert is_pushed_again(subscriber)
 
         assert got == [b"%d" % number for number in range(60)]
@@ -316,7 +318,7 @@ class TestAPattern:
             got: list[Message] = []
             for number in range(30):
                 self.put(publisher, number)
-                got += subscriber.get(ALL, timeout_s=WAIT_S)
+                got += subscriber.get(ALL, timeout_s=PATIENCE_S)
             counts = subscriber.push_counts(ALL)
 
         self.check(got, 30)
@@ -346,12 +348,12 @@ class TestAPattern:
                 if chance.random() < 0.7:
                     got += subscriber.get(ALL, max_messages=3)
             while len(got) < 30:
-                got += subscriber.get(ALL, max_messages=9, timeout_s=WAIT_S)
+                got += subscriber.get(ALL, max_messages=9, timeout_s=PATIENCE_S)
             eventually(lambda: is_pattern_pushed(subscriber), "link to the newest proxy")
             taken = subscriber.push_counts(ALL).taken
             while subscriber.push_counts(ALL).taken == taken and len(got) < 200:
                 publisher.put("t/0", b"%d" % len(got))
-                got += subscriber.get(ALL, timeout_s=WAIT_S)
+                got += subscriber.get(ALL, timeout_s=PATIENCE_S)
             assert subscriber.push_counts(ALL).taken > taken
 
         self.check(got, len(got))

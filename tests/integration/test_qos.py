@@ -31,7 +31,7 @@ def test_a_message_has_the_lower_level_of_publisher_and_subscription(running: Se
             (int(message.payload), qos): message.qos
             for qos, subscriber in subscribers.items()
             for _ in LEVELS
-            for message in subscriber.get("t", timeout_s=20)
+            for message in subscriber.get("t", timeout_s=PATIENCE_S)
         }
         topic = running.topic("t")
     assert found == {(put, qos): min(put, qos) for put in LEVELS for qos in LEVELS}

@@ -586,7 +586,7 @@ class TestReliablePullThroughTheTree:
                 publisher.put_many("t", payloads[begin : begin + 10])
             got: list[Message] = []
             while len(got) < 500:
-                got += subscriber.get("t", max_messages=7, timeout_s=20)
+                got += subscriber.get("t", max_messages=7, timeout_s=PATIENCE_S)
             subscriber.acknowledge("t")
 
             assert [message.payload for message in got] == payloads
@@ -614,7 +614,7 @@ class TestReliablePullThroughTheTree:
         before = link.down_bytes
 
         for subscriber in subscribers:
-            (message,) = subscriber.get("t", timeout_s=20)
+            (message,) = subscriber.get("t", timeout_s=PATIENCE_S)
             assert len(message.payload) == 500_000
         fetched = link.down_bytes - before
         for subscriber in subscribers:
@@ -646,7 +646,9 @@ class TestReliablePullThroughTheTree:
                 if chance.random() < 0.7:
                     got += [m.payload for m in subscriber.get("t", max_messages=3)]
             while len(got) < 60:
-                got += [m.payload for m in subscriber.get("t", max_messages=9, timeout_s=20)]
+                got += [
+                    m.payload for m in subscriber.get("t", max_messages=9, timeout_s=PATIENCE_S)
+                ]
 
         assert got == [b"%d" % number for number in range(60)]
 
@@ -713,7 +715,7 @@ def test_topology_draws_the_live_tree_from_publisher_to_subscriber(service: Serv
     ):
         subscriber.subscribe("news", push=True)
         publisher.put("news", b"x")
-        assert subscriber.get("news", timeout_s=20.0)
+        assert subscriber.get("news", timeout_s=PATIENCE_S)
         eventually(lambda: bool(ask_node(relay.endpoint).below), "link of the subscriber")
 
         drawn = service.run(

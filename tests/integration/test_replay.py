@@ -81,7 +81,7 @@ def test_a_replay_flows_into_the_present_while_a_publisher_runs_at_full_speed(
                 first = subscriber.subscribe("race", start=start)
                 expected = first
                 while expected <= RACE_MESSAGES:
-                    for message in subscriber.get("race", max_messages=500, timeout_s=30):
+                    for message in subscriber.get("race", max_messages=500, timeout_s=PATIENCE_S):
                         assert (message.offset, message.payload) == (
                             expected,
                             b"%d" % (expected - 1),
@@ -103,7 +103,7 @@ def test_a_position_that_was_read_begins_with_exactly_what_came_since(service: S
             subscriber.unsubscribe("race")
         subscriber.subscribe("race")
         assert subscriber.seek("race", reading.position) == reading.position.offset
-        (after,) = subscriber.get("race", timeout_s=30)
+        (after,) = subscriber.get("race", timeout_s=PATIENCE_S)
         assert after.offset == reading.position.offset
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from .harness import REPOSITORY, Process, Service, children, eventually
+from .harness import PATIENCE_S, REPOSITORY, Process, Service, children, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +52,7 @@ class Web:
         url = f"http://127.0.0.1:{self.port}/{path}"
         try:
             request = urllib.request.Request(url, method=method)
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
             return error.code, json.load(error)

@@ -37,7 +37,7 @@ def strace() -> None:
     """strace, where it is installed and may look at processes."""
     if shutil.which("strace") is None:
         pytest.skip("strace is not installed: apt-get install strace")
-    tried = subprocess.run(["strace", "-qq", "true"], capture_output=True, check=False, timeout=20)
+    tried = subprocess.run(["strace", "-qq", "true"], capture_output=True, check=False, timeout=600)
     if tried.returncode:
         pytest.skip(f"strace may not look at processes here: {tried.stderr.decode()[-200:]}")
 

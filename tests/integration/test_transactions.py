@@ -29,7 +29,7 @@ import sys
 from reliable_pubsub import Publisher, RetryPolicy
 
 endpoint, state_dir, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
-patient = RetryPolicy(timeout_s=0.5, retries_max=60, pause_s=0.05, pause_s_max=0.3)
+patient = RetryPolicy(timeout_s=0.5, retries_max=1000, pause_s=0.05, pause_s_max=0.3)
 with Publisher("bank", endpoint=endpoint, state_dir=state_dir, retry=patient) as publisher:
     publisher.resume()
     for number in range(publisher.ready_for("debits") - 1, count):

@@ -25,7 +25,7 @@ from reliable_pubsub.publisher.offer_link import ZmqOfferLink
 from reliable_pubsub.relay.core.unstored import LINKED, Offer, encode_offer
 from reliable_pubsub.relay.topology import ask_node
 
-from .harness import BELIEVING, BELIEVING_OPTIONS, Service, eventually, zmq_context
+from .harness import BELIEVING, BELIEVING_OPTIONS, PATIENCE_S, Service, eventually, zmq_context
 
 pytestmark = pytest.mark.filterwarnings("ignore::reliable_pubsub.QoSWarning")
 
@@ -71,8 +71,8 @@ class TestAPutAtLevel0:
             subscriber.subscribe("t", qos=qos, push=push)  # type: ignore[arg-type]
             receipt = publisher.put_many("t", [b"1", b"2"], qos=0)
             (first, second) = (
-                subscriber.get("t", timeout_s=20)[0],
-                subscriber.get("t", timeout_s=20)[0],
+                subscriber.get("t", timeout_s=PATIENCE_S)[0],
+                subscriber.get("t", timeout_s=PATIENCE_S)[0],
             )
             assert subscriber.get("t") == []
         assert [first.payload, second.payload] == [b"1", b"2"]
@@ -108,10 +108,10 @@ class TestAPutAtLevel0:
             subscriber.subscribe("t")
             publisher.put_many("t", [b"1", b"2"], qos=0)
             with pytest.warns(QoSWarning, match="'p' puts at QoS 0"):
-                subscriber.get("t", timeout_s=20)
+                subscriber.get("t", timeout_s=PATIENCE_S)
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                assert len(subscriber.get("t", timeout_s=20)) == 1
+                assert len(subscriber.get("t", timeout_s=PATIENCE_S)) == 1
 
     def test_of_a_replaced_process_is_not_passed_on(self, running: Service) -> None:
         with running.open_subscriber("s") as subscriber, open_publisher(running) as older:
@@ -182,13 +182,13 @@ class TestASubscriptionAtLevel0:
             dies = running.open_subscriber("s", state_dir=state)
             dies.subscribe("t", qos=0)
             publisher.put_many("t", [b"1", b"2", b"3"])
-            (message,) = dies.get("t", timeout_s=20)
+            (message,) = dies.get("t", timeout_s=PATIENCE_S)
             assert (message.payload, message.qos, message.offset) == (b"1", 0, 0)
             dies.abandon()
             with running.open_subscriber("s", state_dir=state) as again:
                 again.subscribe("t", qos=0)
                 publisher.put("t", b"4")
-                assert [m.payload for m in again.get("t", timeout_s=20)] == [b"4"]
+                assert [m.payload for m in again.get("t", timeout_s=PATIENCE_S)] == [b"4"]
                 assert again.get("t") == []
 
     def test_begins_where_the_call_says(self, running: Service) -> None:

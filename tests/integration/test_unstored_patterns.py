@@ -12,7 +12,7 @@ import pytest
 from reliable_pubsub import Publisher, Subscriber, aio, glob
 from reliable_pubsub.lab.rig.service import RelayProcess
 
-from .harness import BELIEVING, Service, eventually
+from .harness import BELIEVING, PATIENCE_S, Service, eventually
 
 pytestmark = pytest.mark.filterwarnings("ignore::reliable_pubsub.QoSWarning")
 
@@ -107,7 +107,7 @@ def test_a_step_file_writes_what_a_pattern_gets_at_qos_0(running: Service) -> No
         """,
     )
     with open_publisher(running) as publisher:
-        publisher.wait_for_interest(TOPICS[0], timeout_s=30)
+        publisher.wait_for_interest(TOPICS[0], timeout_s=PATIENCE_S)
         sent = put_some(publisher, 0)
     assert process.wait() == 0
 
@@ -121,7 +121,7 @@ def test_an_acknowledged_pattern_at_qos_0_that_ends_begins_with_new_messages(
     with running.open_subscriber("s") as subscriber, open_publisher(running) as publisher:
         subscriber.subscribe(match=HEAT, qos=0)
         put_some(publisher, 0)
-        subscriber.get(HEAT, timeout_s=20)
+        subscriber.get(HEAT, timeout_s=PATIENCE_S)
         subscriber.acknowledge(HEAT)
         subscriber.unsubscribe(HEAT)
         subscriber.subscribe(match=HEAT, qos=0)

@@ -14,7 +14,7 @@ from reliable_pubsub.common.core.limits import MIB
 from reliable_pubsub.lab.rig.link import TcpLink, TcpLinks
 from scripts.fuzzer import zmtp
 
-PATIENCE_S = 20.0
+PATIENCE_S = 600.0
 
 
 class Listener:
