@@ -144,7 +144,7 @@ class Fetching:
             subscription.move(subscription.place.moved(reply.end, None))
             yield from self._session.inbox.save(subscription)
             return
-        subscription.happened(SubscriptionEvent.LOSE, lost_end=reply.end)
+        subscription.transition(SubscriptionEvent.LOSE, lost_end=reply.end)
         raise LostError(
             topic=subscription.topic,
             first=reply.first,

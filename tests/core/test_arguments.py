@@ -443,7 +443,8 @@ def calls_of(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 def function_of(call: Any) -> Any:
-    return vars(call).get("__init__", call) if isinstance(call, type) else call
+    made: Any = getattr(call, "__init__", None) if isinstance(call, type) else None
+    return made if isinstance(made, FunctionType) else call
 
 
 def hints_of(call: Any) -> Mapping[str, Any]:
