@@ -17,13 +17,13 @@ from reliable_pubsub.common.opened import CLOSE_S
 
 from . import client as blocking
 from .aio_handling import Awaiting, run
-from .core.engine import SubscriberEngine
+from .calls.core.engine import SubscriberEngine
 from .core.handlers import AioHandles, OnFailure, PauseS
-from .core.pull_timer import PushCounts
 from .core.qos0_queue import UnstoredCounts
 from .life import UNSENT
 from .loop import AioLoop
 from .opening import OpenedSubscriber
+from .push.core.pull_timer import PushCounts
 
 
 class Subscriber(OpenedSubscriber, AioClient[SubscriberEngine]):

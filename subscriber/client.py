@@ -24,9 +24,9 @@ from reliable_pubsub.common.core.start import PositionToSeek, StartOrPosition
 from reliable_pubsub.common.core.stopping import GRACE_S, until_stopped
 from reliable_pubsub.common.gate import gated
 
+from .calls.core.subscribe_call import SeekCall, SubscribeCall
 from .core.handlers import Handles, OnFailure, PauseS
 from .core.reading import Reading, read_history, read_newest, start_of_reading
-from .core.subscribe_call import SeekCall, SubscribeCall
 from .handling import Blocking, run
 from .life import SubscriberLife
 from .loop import MessageLoop

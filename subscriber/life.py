@@ -12,10 +12,10 @@ from reliable_pubsub.common.core.patterns.pattern import Topics
 from reliable_pubsub.common.gate import closing, gated, gated_after_close
 from reliable_pubsub.common.opened import CLOSE_S, BlockingClient
 
-from .core.engine import SubscriberEngine
-from .core.pull_timer import PushCounts
+from .calls.core.engine import SubscriberEngine
 from .core.qos0_queue import UnstoredCounts
 from .opening import OpenedSubscriber
+from .push.core.pull_timer import PushCounts
 
 UNSENT: Final = "leaves, and messages that were processed may be redelivered"
 

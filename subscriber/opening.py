@@ -17,15 +17,16 @@ from reliable_pubsub.common.state_file import open_state
 from reliable_pubsub.common.surroundings import client_here
 from reliable_pubsub.common.world import REAL, World
 
-from .core.engine import SubscriberEngine
+from .calls.core.engine import SubscriberEngine
 from .core.fetching import OnLowerQoS
 from .core.handlers import Handlers
 from .core.inbox import Inbox
-from .core.pull_timer import PushTiming, timing_of
-from .core.pushing import Pushing
 from .core.session import SubscriberSession
 from .core.subscribing import OnLogChanged
-from .push_link import ZmqPushLink
+from .patterns.core.pattern_subscription import load_patterns
+from .push.core.pull_timer import PushTiming, timing_of
+from .push.core.pushing import Pushing
+from .push.push_link import ZmqPushLink
 from .qos_warning import warn_of_lower_qos
 
 
@@ -89,8 +90,9 @@ class OpenedSubscriber(Client[SubscriberEngine]):
         recorder = world.recorder or open_journal(journal, client)
         state = world.state or open_state(here.state_dir, self._role, client)
         nonce = world.token(16)
+        run = int.from_bytes(nonce[:4], "big")
         self.inbox = inbox = Inbox(
-            state.load(), lambda: state.marks, run=int.from_bytes(nonce[:4], "big")
+            state.load(), lambda: state.marks, run=run, load_patterns=load_patterns
         )
         asker = Asker(
             client,

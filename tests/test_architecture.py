@@ -203,13 +203,20 @@ def core_files_import_only_core_files(tree: ast.Module, file: str) -> Iterator[s
     here = file.split("/")[:-1]
     for line, dots, module in modules(tree, at_run_time=True):
         if dots and module:
-            target = "/".join([*here[: len(here) + 1 - dots], *module.split(".")[:1]])
+            target = "/".join([*here[: len(here) + 1 - dots], *module.split(".")[:2]])
         elif module.startswith(f"{PACKAGE}.") and module.count(".") > 1:
             target = "/".join(module.split(".")[1:4])
         else:
             continue
         if "/core" not in target:
             yield f"{file}:{line}: a core file imports {target}.py, which is shell"
+
+
+def the_core_of_a_subscriber_knows_no_feature(tree: ast.Module, file: str) -> Iterator[str]:
+    """Topics are delivered with the folders of groups, patterns, push and calls deleted."""
+    for line, dots, module in modules(tree):
+        if dots > 1 or module.startswith(f"{PACKAGE}.subscriber"):
+            yield f"{file}:{line}: the core of a subscriber imports {module}"
 
 
 def types_are_described_by_one_thread_at_a_time(tree: ast.Module, file: str) -> Iterator[str]:
@@ -311,6 +318,10 @@ RULES: list[tuple[Rule, list[Path]]] = [
     (no_room_is_imported_under_a_second_name, ALL_FILES),
     (core_files_touch_nothing, [ROOT / file for file in CORE_FILES]),
     (core_files_import_only_core_files, [ROOT / file for file in CORE_FILES]),
+    (
+        the_core_of_a_subscriber_knows_no_feature,
+        [ROOT / file for file in CORE_FILES if file.startswith("subscriber/core/")],
+    ),
     (types_are_described_by_one_thread_at_a_time, ROOM_FILES),
     (functions_are_short, [*ROOM_FILES, *SCRIPT_FILES, *DOOR_FILES]),
     (
@@ -457,6 +468,11 @@ BREAKS: list[tuple[Rule, str, str]] = [
         core_files_import_only_core_files,
         "proxy/core/broker.py",
         f"from {PACKAGE}.common.transport import SystemClock",
+    ),
+    (
+        the_core_of_a_subscriber_knows_no_feature,
+        "subscriber/core/inbox.py",
+        "from ..groups.core.membership import Membership",
     ),
     (functions_are_short, "proxy/x.py", "def f():\n" + "    x = 1\n" * FUNCTION_LINES_MAX),
     (texts_and_names_use_plain_words, "proxy/x.py", '"""The offset behind its last message."""'),

@@ -21,7 +21,7 @@ from reliable_pubsub.proxy.core.groups import take
 from reliable_pubsub.proxy.core.records import GroupChanged, GroupLetter
 from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.subscriber.client import Subscriber
-from reliable_pubsub.subscriber.core.membership import Membership
+from reliable_pubsub.subscriber.groups.core.membership import Membership
 
 from .faulty_parts import before_durable, with_decision
 from .simulated_store import SimulatedStore

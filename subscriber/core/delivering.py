@@ -7,14 +7,16 @@ there to request (`request`)? What is there to report (`write`, `acknowledge`, `
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.conversation import Conversation, Sleep
 from reliable_pubsub.common.core.errors import PubSubError
+from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.retry import poll_pause_s
 
+from .place import Standing
 from .subscription import Running
 
 A_LOOP = 0  # as a count: as many messages as a loop takes in a short time
@@ -29,8 +31,14 @@ class Deliverable(Protocol):
 S = TypeVar("S", bound=Deliverable, contravariant=True)
 
 
-class PushWait(Protocol):
-    """The link that pushes arrive on."""
+class PushSource(Protocol):
+    """The link that pushes arrive on; its queues are what a subscription has as `pushes`."""
+
+    def take(self, queue: Any, standing: Standing, /) -> Sequence[tuple[BatchHeader, bytes]] | None:
+        """Take the batches after the cursor; empty: none yet; None: pull."""
+
+    def pulled(self, queue: Any, standing: Standing, end: int | None, /) -> None:
+        """Note that a pull was answered, up to an offset; None: with nothing."""
 
     def wait(self, pushed: Any, seconds: float, /) -> Conversation[None]:
         """Wait until any push arrives, or a pull is due for one of these."""
@@ -86,7 +94,7 @@ class Source(Protocol[S]):
 class Delivering:
     """Delivers the messages of every source."""
 
-    def __init__(self, pushes: PushWait, *, now_s: Callable[[], float]) -> None:
+    def __init__(self, pushes: PushSource, *, now_s: Callable[[], float]) -> None:
         self._pushes = pushes
         self._now_s = now_s
 

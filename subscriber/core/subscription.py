@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import islice
 from math import inf
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
@@ -20,8 +20,7 @@ from reliable_pubsub.common.core.client_state import Marks
 from reliable_pubsub.common.core.undo import Undo
 
 from .pace import Pace
-from .place import NO_PLACE, Batches, Place
-from .push_queue import PushQueue, Standing
+from .place import NO_PLACE, Batches, Place, Standing
 from .qos0_queue import QoS0Queue
 from .restoring import ProgramState, restore
 from .states import TO_PROGRAM, TO_PROXY, SubscriptionEvent, ToProgram, ToProxy
@@ -88,7 +87,7 @@ class TopicSubscription:
         self.place = NO_PLACE
         self.fetched: deque[Message] = deque()  # from the cursor on, not delivered
         self.qos0 = self.new_qos0_queue()  # what was put at QoS 0
-        self.pushes: PushQueue | None = None  # None: push is off
+        self.pushes: Any | None = None  # None: push is off
         self.refused_letter: int | None = None  # offset of the message whose letter was refused
         self.is_kept = False  # what is in hand is redelivered, unless it is acknowledged
         self.lower_qos: set[str] = set()  # publishers whose lower level was reported

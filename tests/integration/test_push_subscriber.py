@@ -15,8 +15,8 @@ from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.limits import PUSH_BODY_BYTES_MAX
 from reliable_pubsub.common.world import World
 from reliable_pubsub.relay.core.push import AnyPush
-from reliable_pubsub.subscriber.core.pull_timer import PushTiming
-from reliable_pubsub.subscriber.push_link import ZmqPushLink
+from reliable_pubsub.subscriber.push.core.pull_timer import PushTiming
+from reliable_pubsub.subscriber.push.push_link import ZmqPushLink
 
 from .harness import STUBBORN, Service, eventually
 from .relay_tree import LinkTo, RelayProcess

@@ -34,8 +34,11 @@ from reliable_pubsub.common.core.group_messages import (
 )
 from reliable_pubsub.common.core.recorder import Call, seen
 
-from .delivering import A_LOOP, Source
-from .fetching import patience_s
+from ...core.delivering import A_LOOP, Source
+from ...core.fetching import patience_s
+from ...core.session import SubscriberSession
+from ...core.subscribing import OnLogChanged
+from ...core.subscription import Running
 from .group_requests import GroupRequests
 from .membership import (
     AHEAD_FROM,
@@ -46,9 +49,6 @@ from .membership import (
     outcomes_of,
     pairs,
 )
-from .session import SubscriberSession
-from .subscribing import OnLogChanged
-from .subscription import Running
 
 
 class Groups(Source[Membership]):

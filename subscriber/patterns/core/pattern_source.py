@@ -10,14 +10,14 @@ from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.conversation import Conversation, Save
 from reliable_pubsub.common.core.errors import PubSubError
 
-from .delivering import A_LOOP, Delivering, Source
+from ...core.delivering import A_LOOP, Delivering, Source
+from ...core.place import marked, run_batches
+from ...core.session import SubscriberSession
+from ...core.subscription import Running
+from ...core.topic_source import TopicSource
 from .pattern_fetching import PatternFetching
 from .pattern_subscribing import PatternSubscribing
 from .pattern_subscription import PatternSubscription, RunPart
-from .place import marked, run_batches
-from .session import SubscriberSession
-from .subscription import Running
-from .topic_source import TopicSource
 
 
 class PatternSource(Source[PatternSubscription]):

@@ -34,8 +34,8 @@ from reliable_pubsub.common.core.limits import GROUP_OUTCOMES_MAX
 from reliable_pubsub.common.core.message_base import GroupTerms, Start
 from reliable_pubsub.common.core.wire import decode_batch
 
-from .pace import Pace
-from .subscription import Running
+from ...core.pace import Pace
+from ...core.subscription import Running
 
 _offset = attrgetter("offset")
 AHEAD_MAX = 4_000  # messages that a loop takes at once, in one request and one commit; see `Pace`

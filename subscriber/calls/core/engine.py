@@ -32,21 +32,21 @@ from reliable_pubsub.common.core.recorder import seen
 from reliable_pubsub.common.core.retry import poll_pause_s
 from reliable_pubsub.common.core.stopping import Until, until_stopped
 
-from .dead_letters import DeadLetters
-from .delivering import Delivering, Source
-from .fetching import Fetching, OnLowerQoS
-from .groups import Groups
-from .membership import JoinTerms
-from .pattern_fetching import PatternFetching
-from .pattern_source import PatternSource
-from .pattern_subscribing import PatternSubscribing
-from .pattern_subscription import AskedPattern, PatternSubscription
-from .pushing import Pushing
-from .requests import Requests
-from .session import SubscriberSession
-from .subscribing import Asked, OnLogChanged, Subscribing
-from .subscription import Running, TopicSubscription
-from .topic_source import TopicSource
+from ...core.dead_letters import DeadLetters
+from ...core.delivering import Delivering, Source
+from ...core.fetching import Fetching, OnLowerQoS
+from ...core.requests import Requests
+from ...core.session import SubscriberSession
+from ...core.subscribing import Asked, OnLogChanged, Subscribing
+from ...core.subscription import Running, TopicSubscription
+from ...core.topic_source import TopicSource
+from ...groups.core.groups import Groups
+from ...groups.core.membership import JoinTerms
+from ...patterns.core.pattern_fetching import PatternFetching
+from ...patterns.core.pattern_source import PatternSource
+from ...patterns.core.pattern_subscribing import PatternSubscribing
+from ...patterns.core.pattern_subscription import AskedPattern, PatternSubscription
+from ...push.core.pushing import Pushing
 
 
 class SubscriberEngine:

@@ -21,15 +21,15 @@ from reliable_pubsub.common.core.limits import (
 from reliable_pubsub.common.core.message_base import Start, Terms
 from reliable_pubsub.common.core.pattern_messages import Fetch, Fetched, FetchedTopic, Told
 
-from .fetching import Fetching, patience_s
+from ...core.fetching import Fetching, patience_s
+from ...core.place import Place
+from ...core.session import SubscriberSession
+from ...core.subscribing import Asked, Subscribing
+from ...core.subscription import TopicSubscription
+from ...core.topic_source import TopicSource
+from ...push.core.pushing import Pushing
 from .pattern_subscribing import PatternSubscribing, pattern_in_words
 from .pattern_subscription import FETCHED_MAX, PatternSubscription
-from .place import Place
-from .pushing import Pushing
-from .session import SubscriberSession
-from .subscribing import Asked, Subscribing
-from .subscription import TopicSubscription
-from .topic_source import TopicSource
 
 
 class PatternFetching:
