@@ -24,7 +24,7 @@ from .faults import FAULTS
 from .simulation import run_seed
 
 SEEDS_MAX: Final = 10_000  # a fault that needs more seeds is a hole in the simulator
-RUNS: Final = Path(__file__).parents[1] / "docs" / "runs.md"
+RUNS: Final = Path(__file__).parents[2] / "docs" / "runs.md"
 REFRESH: Final = "python -m scripts.simulator.planted"
 _HEAD: Final = "| planted fault | seeds until found | shown first by |\n|---|---|---|\n"
 _ROW: Final = re.compile(r"\| (.+?) \| ([\d,]+) \| (.+) \|\n")
