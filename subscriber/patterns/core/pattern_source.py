@@ -65,12 +65,13 @@ class PatternSource(Source[PatternSubscription]):
         yield from self._fetching.fetch(one, left_s, loops=count == A_LOOP)
         if count != A_LOOP:  # else they are written with the run
             yield from self.write(one)
+        if one.pushes is not None and not one.has_next:  # it may have been pushed meanwhile
+            yield from self._fetching.take_pushed(one, asks=False)
 
     def hand_over(self, one: PatternSubscription, count: int) -> Conversation[list[Message]]:
         """Deliver the messages of the current topic that some subscription wants."""
         found = one.next()
         if found is None:
-            yield from self.write(one)
             return []
         messages = yield from self._delivering.get(self._topics, found, count, 0.0)
         is_wanted = self._patterns.condition_of([found.topic])
