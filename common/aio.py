@@ -9,11 +9,12 @@ stored state and its delivered messages.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, assert_never, cast
 
-from .core.arguments import TimeoutS, checked
+from .core.arguments import checked
 from .core.client_state import ClientState
 from .core.conversation import (
     Await,
@@ -27,8 +28,8 @@ from .core.conversation import (
 )
 from .core.errors import PubSubError, UsageError
 from .core.retry import Patience, Transport
-from .gate import Lives, timed_out_waiting, timeout_of
-from .opened import Client, E, Opened
+from .gate import CALLS, Lives, timed_out_waiting, timeout_of
+from .opened import BlockingClient, Client, E, Opened
 from .state_file import StateFile
 from .state_thread import StateThread
 from .transport import DataLink, carry_out
@@ -261,8 +262,11 @@ C = TypeVar("C", bound=_Closable)
 Method = Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
 
 
-def _through_the_gate(method: Method[S, P, T], *, closes: bool) -> Method[S, P, T]:
-    inner = method if method.__name__.startswith("_") else checked(method)
+def _through_the_gate(
+    method: Any, *, closes: bool, inner: Method[S, P, T] | None = None
+) -> Method[S, P, T]:
+    if inner is None:
+        inner = method if method.__name__.startswith("_") else checked(method)
 
     @wraps(method)
     async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -284,6 +288,24 @@ def gated(method: Method[S, P, T]) -> Method[S, P, T]:
     return _through_the_gate(method, closes=False)
 
 
+def awaited(method: Callable[Concatenate[Any, P], T]) -> Method[Any, P, T]:
+    """Make the call of an asyncio client from the blocking one; both have one signature and text.
+
+    The body of the blocking call returns what `self._run` gives: here a coroutine.
+    """
+    body: Any = inspect.unwrap(method)
+    begin: Any = body if body.__name__.startswith("_") else checked(body)
+
+    async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        begun = begin(self, *args, **kwargs)
+        result: T = await begun if inspect.isawaitable(begun) else begun
+        return result
+
+    if method.__code__ in CALLS:
+        return _through_the_gate(body, closes=False, inner=call)
+    return wraps(body)(call)
+
+
 def closing(method: Method[C, P, T]) -> Method[C, P, T]:
     """Decorate a call that releases what a client holds; it may be repeated."""
 
@@ -300,15 +322,17 @@ def closing(method: Method[C, P, T]) -> Method[C, P, T]:
 class AioClient(Client[E]):
     """A client whose calls are awaited."""
 
-    def __init__(self, client: str, opened: Opened[E], *, waits: bool) -> None:
-        """See `Client`; `waits` as in `AioGate`."""
-        state = opened.state
+    def __init__(self, client: str, opened: Opened[E]) -> None:
+        """See `Client`."""
+        state, waits = opened.state, self._waits
         self._files = StateThread() if isinstance(state, StateFile) else None
         self._stored: Mapping[str, bytes] | None = None
         self._run = AioShell(opened.asker.transport, state, self._files).run
         what, patience = f"{opened.role} {client!r}", opened.asker.patience
         self._gate = AioGate(what, self._begin_again, patience, reload=self._reload, waits=waits)
         super().__init__(client, opened)
+        if self._role == "subscriber" and opened.remembers:
+            _ = state.marks  # made here, and not in the event loop
 
     async def _reload(self) -> None:
         """Read the stored state, after pending writes."""
@@ -346,10 +370,7 @@ class AioClient(Client[E]):
     async def __aenter__(self) -> Self:
         return self
 
-    @gated
-    async def topics(self, *, timeout_s: TimeoutS = None) -> tuple[str, ...]:
-        """Return the names of the topics that exist and that this client may see."""
-        return await self._run(self._engine.session.topics())
+    topics = awaited(BlockingClient.topics)
 
     @closing
     async def _close(self, error: BaseException | None) -> None:

@@ -93,7 +93,7 @@ class _Turn(Struct, eq=False):
     def is_running(self) -> bool:
         """Whether its function is being executed."""
         return any(
-            frame.f_code in _CALLS and frame.f_locals.get("turn") is self
+            frame.f_code in CALLS and frame.f_locals.get("turn") is self
             for frame in frames_of(self.thread)
         )
 
@@ -338,7 +338,7 @@ def _is_of_one_call(error: BaseException) -> bool:
     calls = 0
     trace = error.__traceback__
     while trace is not None:
-        calls += trace.tb_frame.f_code in _CALLS
+        calls += trace.tb_frame.f_code in CALLS
         trace = trace.tb_next
     return isinstance(error, PubSubError | StopIteration) and calls == 1
 
@@ -351,7 +351,7 @@ class _Gated(Protocol):
 
 S = TypeVar("S", bound=_Gated)
 W = TypeVar("W", bound=Shared)
-_CALLS: Final[set[CodeType]] = {Gate.replace.__code__}  # the code of every call
+CALLS: Final[set[CodeType]] = {Gate.replace.__code__}  # the code of every call
 
 
 def _through_the_gate(
@@ -380,7 +380,7 @@ def _through_the_gate(
             self._gate.left_by(error, turn)
             raise
 
-    _CALLS.add(call.__code__)
+    CALLS.add(call.__code__)
     return wraps(method)(call)
 
 

@@ -137,6 +137,7 @@ class Client(Generic[E]):
 
     _gate: Any  # of calls that block, or that are awaited
     _role: ClassVar[Role]
+    _waits: ClassVar[bool]  # for calls of other threads or tasks; else a second one is refused
 
     def __init__(self, client: str, opened: Opened[E]) -> None:
         """Take what was opened, which is closed here; the gate exists."""
@@ -204,11 +205,11 @@ class Client(Generic[E]):
 class BlockingClient(Client[E]):
     """A client whose calls block."""
 
-    def __init__(self, client: str, opened: Opened[E], *, threads: bool) -> None:
-        """See `Client`; `threads` as in `Gate`."""
+    def __init__(self, client: str, opened: Opened[E]) -> None:
+        """See `Client`."""
         self._run = Shell(opened.asker.transport, opened.asker.clock, opened.state).run
         what, patience = f"{opened.role} {client!r}", opened.asker.patience
-        self._gate = Gate(what, self._begin_again, patience, threads=threads)
+        self._gate = Gate(what, self._begin_again, patience, threads=self._waits)
         super().__init__(client, opened)
 
     def __enter__(self) -> Self:

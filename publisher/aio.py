@@ -3,41 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import Never, Unpack, overload
+from typing import Never, Unpack, cast, overload
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.aio import AioClient, gated
-from reliable_pubsub.common.core import names
+from reliable_pubsub.common.aio import AioClient, awaited, gated
 from reliable_pubsub.common.core.arguments import Seconds, TimeoutS, checked
 from reliable_pubsub.common.core.batch import Batch, EventTimeNs
 from reliable_pubsub.common.core.errors import TimedOutError, UsageError
 from reliable_pubsub.common.core.message_base import QoS
 from reliable_pubsub.common.core.names import TopicName
 from reliable_pubsub.common.core.patterns.pattern import Topics
-from reliable_pubsub.common.core.payload import Codec
-from reliable_pubsub.common.core.retry import RetryPolicy, Silence, limit_s, unheard
+from reliable_pubsub.common.core.retry import limit_s
 from reliable_pubsub.common.core.steps import DELIVERED_S, Wait
-from reliable_pubsub.common.world import World, world_here
 
+from . import client as blocking
 from .aio_stream import Stream
 from .core import transaction
-from .core.delivery import AcknowledgedBy, DeliveryS, DeliveryWait, wait_of_put
+from .core.delivery import AcknowledgedBy, DeliveryWait, wait_of_put
 from .core.engine import PublisherEngine
 from .core.interests import EVERY_S, EVERY_TOPIC, EveryS, InterestChange, InterestWatch
-from .core.outbox import Encoded, Numbered, Pending, encoded_batch
-from .core.puts import AnyCodec, Payload, Payloads, PutOptions, WaitingPut
-from .core.qos0_puts import Interest, OfferCounts
+from .core.outbox import Numbered, Pending, encoded_batch
+from .core.puts import AnyCodec, Payload, PutOptions, WaitingPut
+from .core.qos0_puts import OfferCounts
 from .core.receipt import Delivery, Receipt
-from .core.session import OnLogChanged
-from .opening import open_publisher
+from .opening import OpenedPublisher
 from .stream import HAS_STREAM, LingerS
 
 
-class Publisher(AioClient[PublisherEngine]):
+class Publisher(OpenedPublisher, AioClient[PublisherEngine]):
     """Puts messages on topics, each exactly once, across its own crashes and the proxy's.
 
     It has the calls of the blocking `Publisher`, to be awaited. Neither an unreachable proxy nor a
@@ -46,41 +42,18 @@ class Publisher(AioClient[PublisherEngine]):
     not at all, and the next call settles requests already sent.
     """
 
-    _role = "publisher"
-
-    @checked
-    def __init__(
-        self,
-        client: str,
-        *,
-        endpoint: str | None = None,
-        state_dir: Path | str | None = None,
-        retry: RetryPolicy | None = None,
-        allow_plaintext: bool = False,
-        codecs: Mapping[str, Codec] | None = None,
-        on_log_changed: OnLogChanged = "stop",
-        on_silence: Silence = unheard,
-        journal: Path | str | None = None,
-        _world: World | None = None,
-    ) -> None:
-        """Lock and read the state; see the blocking `Publisher` for arguments and errors."""
-        client = names.client_id(client)
-        self._payloads = Payloads(codecs)
-        self._waiting: list[WaitingPut] = []
-        self._stream: Stream | None = None
-        opened = open_publisher(
-            client,
-            endpoint,
-            state_dir,
-            retry,
-            allow_plaintext=allow_plaintext,
-            on_log_changed=on_log_changed,
-            on_silence=on_silence,
-            journal=journal,
-            world=_world or world_here(),
-        )
-        self._outbox = opened.engine.outbox
-        super().__init__(client, opened, waits=True)
+    put_many = awaited(blocking.Publisher.put_many)
+    wait_delivered = awaited(blocking.Publisher.wait_delivered)
+    wait_for_interest = awaited(blocking.Publisher.wait_for_interest)
+    interest = awaited(blocking.Publisher.interest)
+    resume = awaited(blocking.Publisher.resume)
+    connect = awaited(blocking.Publisher.connect)
+    _look = awaited(blocking.Publisher._look)
+    _look_at_interests = awaited(blocking.Publisher._look_at_interests)
+    _wait_for_interest = awaited(blocking.Publisher._wait_for_interest)
+    _begin_block = awaited(blocking.Publisher._begin_block)
+    _transact = awaited(blocking.Publisher._transact)
+    _stream = cast("Stream | None", None)
 
     def _begin_again(self) -> None:
         """Reset to the stored state, after an interrupted call."""
@@ -142,17 +115,6 @@ class Publisher(AioClient[PublisherEngine]):
         delivery = await self._wait_delivered(receipt, by, left_s)
         return replace(receipt, delivery=delivery)
 
-    @checked
-    async def wait_delivered(
-        self,
-        receipt: Receipt,
-        *,
-        acknowledged_by: AcknowledgedBy = "all",
-        timeout_s: DeliveryS = DELIVERED_S,
-    ) -> Delivery:
-        """Wait until subscribers have acknowledged the messages of a receipt."""
-        return await self._wait_delivered(receipt, acknowledged_by, timeout_s)
-
     async def _wait_delivered(
         self, receipt: Receipt, acknowledged_by: AcknowledgedBy, timeout_s: float
     ) -> Delivery:
@@ -161,29 +123,6 @@ class Publisher(AioClient[PublisherEngine]):
         while (pause_s := await self._look(wait, timeout_s=wait.asks_s)) is not None:
             await asyncio.sleep(pause_s)
         return wait.delivery
-
-    @gated
-    async def _look(self, wait: DeliveryWait, *, timeout_s: float) -> float | None:
-        return await self._run(wait.look(self._engine.session, self._outbox))
-
-    @checked
-    async def put_many(
-        self,
-        topic: TopicName,
-        payloads: Sequence[object],
-        *,
-        codec: AnyCodec | None = None,
-        keys: Sequence[bytes | None] | None = None,
-        headers: Sequence[Mapping[str, str] | None] | None = None,
-        event_times_ns: Sequence[int | None] | None = None,
-        qos: QoS = 2,
-        timeout_s: TimeoutS = None,
-    ) -> Receipt:
-        """Put messages as one batch: one request, one commit, all or none of them."""
-        put = self._payloads.put_many(
-            Publisher.put_many, topic, payloads, codec, keys, headers, event_times_ns, qos
-        )
-        return await self._put(put, timeout_s=timeout_s)
 
     async def _put(self, put: WaitingPut, timeout_s: float | None) -> Receipt:
         self._waiting.append(put)
@@ -207,24 +146,6 @@ class Publisher(AioClient[PublisherEngine]):
         if self._stream is not None and self._stream.is_open:
             raise UsageError(HAS_STREAM)
 
-    @gated
-    async def interest(self, topic: TopicName, *, timeout_s: TimeoutS = None) -> Interest:
-        """Ask the proxy for the listeners of a topic; false if there are none."""
-        return (await self._run(self._engine.lower_qos.where(names.exact(topic)))).interest
-
-    @checked
-    async def wait_for_interest(self, topic: TopicName, timeout_s: Seconds) -> Interest:
-        """Wait until a topic has a listener, to avoid work that no subscriber needs."""
-        return await self._wait_for_interest(topic, timeout_s, timeout_s=limit_s(timeout_s))
-
-    @gated
-    async def _wait_for_interest(
-        self, topic: TopicName, wait_s: float, *, timeout_s: float | None
-    ) -> Interest:
-        qos0 = self._engine.lower_qos.qos0
-        self._gate.patience.wait(wait_s)
-        return await self._run(qos0.wait_for_interest(names.exact(topic), wait_s))
-
     @checked
     def interests(
         self,
@@ -238,11 +159,6 @@ class Publisher(AioClient[PublisherEngine]):
         watch = InterestWatch(topics, every_s=every_s, timeout_s=timeout_s, now_s=clock.now_s)
         return AioInterests(watch, self._look_at_interests)
 
-    @gated
-    async def _look_at_interests(self, watch: InterestWatch, *, timeout_s: float | None) -> None:
-        self._gate.patience.wait(watch.timeout_s)
-        await self._run(watch.look(self._engine.session))
-
     @property
     def offer_counts(self) -> OfferCounts:
         """Counts of the QoS 0 messages of this process."""
@@ -251,17 +167,12 @@ class Publisher(AioClient[PublisherEngine]):
     @property
     def in_doubt(self) -> Numbered | None:
         """The batch that is numbered and kept, and not known to be stored."""
-        return self._outbox.batch_in_doubt
+        return self.outbox.batch_in_doubt
 
     @property
     def transaction_in_doubt(self) -> Pending | None:
         """The transaction that is numbered and kept, and not known to be stored."""
-        return self._outbox.transaction_in_doubt
-
-    @gated
-    async def resume(self, *, timeout_s: TimeoutS = None) -> Receipt | None:
-        """Send what is in doubt; return its receipt (of a transaction the first), None: nothing."""
-        return (await self._run(self._engine.settle()))[0] if self._outbox.pending else None
+        return self.outbox.transaction_in_doubt
 
     @checked
     def stream(self, *, linger_s: LingerS = 0.005) -> Stream:
@@ -300,26 +211,8 @@ class Publisher(AioClient[PublisherEngine]):
         life = self._gate.life()
         self._check_is_free()
         begins = lambda transaction: self._begin_block(life, transaction)  # noqa: E731
-        commit = lambda batches: self._transact(life, batches, timeout_s=timeout_s)  # noqa: E731
+        commit = lambda batches: self._transact(life, batches, None, timeout_s=timeout_s)  # noqa: E731
         return Transaction(begins, commit, self._payloads)  # type: ignore[arg-type]
-
-    @gated
-    async def _begin_block(self, life: int, block: Transaction) -> None:
-        self._gate.check_life(life, "this transaction")
-        self._check_no_stream()
-        self._engine.begin_block(block)
-
-    @gated
-    async def _transact(
-        self, life: int, batches: Sequence[Encoded], *, timeout_s: float | None
-    ) -> tuple[Receipt, ...]:
-        self._gate.check_life(life, "this transaction")
-        return await self._run(self._engine.transact(batches, None))
-
-    @gated
-    async def connect(self, *, timeout_s: TimeoutS = None) -> None:
-        """Get an epoch; any older process with this id is fenced from now on (rule R11)."""
-        await self._run(self._engine.session.connecting())
 
 
 class Transaction(transaction.Transaction):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
-from typing import Unpack, overload
+from typing import Unpack, cast, overload
 
 from msgspec.structs import replace
 
@@ -17,13 +16,11 @@ from reliable_pubsub.common.core.errors import StoppedError
 from reliable_pubsub.common.core.message_base import Count, QoS
 from reliable_pubsub.common.core.names import TopicName
 from reliable_pubsub.common.core.patterns.pattern import Topics
-from reliable_pubsub.common.core.payload import Codec
-from reliable_pubsub.common.core.retry import RetryPolicy, Silence, limit_s, unheard
+from reliable_pubsub.common.core.retry import limit_s
 from reliable_pubsub.common.core.steps import DELIVERED_S, Wait
 from reliable_pubsub.common.core.stopping import until_stopped
 from reliable_pubsub.common.gate import Shared, gated, gated_after_close, sharing
 from reliable_pubsub.common.opened import BlockingClient
-from reliable_pubsub.common.world import World, world_here
 
 from .core.delivery import AcknowledgedBy, DeliveryS, DeliveryWait, wait_of_put
 from .core.engine import PublisherEngine
@@ -32,7 +29,6 @@ from .core.outbox import Encoded, Numbered, Pending, encoded_batch
 from .core.puts import (
     AnyCodec,
     Payload,
-    Payloads,
     PutOptions,
     WaitingPut,
     encoded_put,
@@ -40,14 +36,13 @@ from .core.puts import (
 )
 from .core.qos0_puts import Interest, OfferCounts
 from .core.receipt import Delivery, Receipt
-from .core.session import OnLogChanged
 from .core.transaction import Transaction
 from .interest_feed import Interests
-from .opening import open_publisher
+from .opening import OpenedPublisher
 from .stream import LingerS, Stream, StreamSender
 
 
-class Publisher(BlockingClient[PublisherEngine]):
+class Publisher(OpenedPublisher, BlockingClient[PublisherEngine]):
     """Puts messages on topics, each exactly once, across its own crashes and the proxy's.
 
     While the proxy is unreachable, a call retries until its `timeout_s` expires, or as often as
@@ -63,60 +58,7 @@ class Publisher(BlockingClient[PublisherEngine]):
     and takes its numbering from the proxy.
     """
 
-    _role = "publisher"
-
-    @checked
-    def __init__(
-        self,
-        client: str,
-        *,
-        endpoint: str | None = None,
-        state_dir: Path | str | None = None,
-        retry: RetryPolicy | None = None,
-        allow_plaintext: bool = False,
-        codecs: Mapping[str, Codec] | None = None,
-        on_log_changed: OnLogChanged = "stop",
-        on_silence: Silence = unheard,
-        journal: Path | str | None = None,
-        _world: World | None = None,
-    ) -> None:
-        """Lock and read the state; the proxy is asked at the first put.
-
-        Args:
-            client: 1 to 64 of `A-Z a-z 0-9 . -`; one running process for each id.
-            endpoint, state_dir, retry: what is not given here is taken from the settings
-                (`reliable-pubsub config show CLIENT`): settings.json, the environment, a default.
-                By default there is no state_dir, and the state is in memory.
-            allow_plaintext: accept an endpoint outside this machine. Traffic is not encrypted.
-            codecs: by topic, what is put there is written with, for example {"orders":
-                typed(Order)}: then it is checked at put to be an order, and nothing else can be
-                put there.
-            on_log_changed: when the proxy no longer has what it acknowledged: stop with an
-                error, or adopt its numbering.
-            on_silence: called for each attempt without an answer, as it happens.
-            journal: append operations and their results to this file (docs/journal.md).
-
-        Raises:
-            InvalidNameError, InUseError, DamagedError.
-            ConfigurationError: a setting is wrong, an endpoint leaves this machine, or the journal
-                cannot be opened.
-        """
-        client = names.client_id(client)
-        self._payloads = Payloads(codecs)
-        self._sender: StreamSender | None = None
-        opened = open_publisher(
-            client,
-            endpoint,
-            state_dir,
-            retry,
-            allow_plaintext=allow_plaintext,
-            on_log_changed=on_log_changed,
-            on_silence=on_silence,
-            journal=journal,
-            world=_world or world_here(),
-        )
-        self.outbox = opened.engine.outbox
-        super().__init__(client, opened, threads=True)
+    _sender = cast("StreamSender | None", None)
 
     def _make_way(self) -> bool:
         """Close for another client of this process, unless a call or a stream is open."""
@@ -310,7 +252,7 @@ class Publisher(BlockingClient[PublisherEngine]):
         Raises:
             InvalidNameError, InDoubtError.
         """
-        return self._run(self._engine.lower_qos.where(names.exact(topic))).interest
+        return self._run(self._engine.lower_qos.interest(names.exact(topic)))
 
     @checked
     def wait_for_interest(self, topic: TopicName, timeout_s: Seconds) -> Interest:
@@ -365,7 +307,7 @@ class Publisher(BlockingClient[PublisherEngine]):
     @gated
     def _look_at_interests(self, watch: InterestWatch, *, timeout_s: float | None) -> None:
         self._gate.patience.wait(watch.timeout_s)
-        self._run(watch.look(self._engine.session))
+        return self._run(watch.look(self._engine.session))
 
     @property
     def offer_counts(self) -> OfferCounts:
@@ -462,7 +404,7 @@ class Publisher(BlockingClient[PublisherEngine]):
     @gated
     def resume(self, *, timeout_s: TimeoutS = None) -> Receipt | None:
         """Send what is in doubt; return its receipt (of a transaction the first), None: nothing."""
-        return self._run(self._engine.settle())[0] if self.outbox.pending else None
+        return self._run(self._engine.resume())
 
     @gated
     def ready_for(
@@ -484,9 +426,9 @@ class Publisher(BlockingClient[PublisherEngine]):
         replaced by an older copy of this run, the numbers it lacks were used by this run: repeated
         from that copy's note, they are DUPLICATE.
         """
-        self._run(self._engine.begin_run(note, [names.topic(topic) for topic in topics]))
+        return self._run(self._engine.begin_run(note, [names.topic(topic) for topic in topics]))
 
     @gated
     def connect(self, *, timeout_s: TimeoutS = None) -> None:
         """Get an epoch; any older process with this id is fenced from now on (rule R11)."""
-        self._run(self._engine.session.connecting())
+        return self._run(self._engine.session.connecting())

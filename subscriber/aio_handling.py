@@ -27,7 +27,7 @@ class Awaiting:
 
     def __init__(self, subscriber: Subscriber) -> None:
         self.now_s, self.sleep = subscriber._opened.asker.clock.now_s, asyncio.sleep
-        self.engine, self.inbox = subscriber._engine, subscriber._inbox
+        self.engine, self.inbox = subscriber._engine, subscriber.inbox
         self.subscribe, self.use_push = subscriber.subscribe, subscriber.use_push
         self.until = subscriber._stops.begin()
         self._subscriber = subscriber

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from pathlib import Path
 from typing import Literal
 
 from reliable_pubsub.common.core import names
@@ -21,23 +20,16 @@ from reliable_pubsub.common.core.message_base import (
 )
 from reliable_pubsub.common.core.names import TopicName
 from reliable_pubsub.common.core.patterns.pattern import Pattern, Topics
-from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.start import PositionToSeek, StartOrPosition
-from reliable_pubsub.common.core.stopping import GRACE_S, StopSignal, until_stopped
+from reliable_pubsub.common.core.stopping import GRACE_S, until_stopped
 from reliable_pubsub.common.gate import gated
-from reliable_pubsub.common.world import World, world_here
 
-from .core.fetching import OnLowerQoS
-from .core.handlers import Handlers, Handles, OnFailure, PauseS
-from .core.pull_timer import PushTiming
+from .calls.core.subscribe_call import SeekCall, SubscribeCall
+from .core.handlers import Handles, OnFailure, PauseS
 from .core.reading import Reading, read_history, read_newest, start_of_reading
-from .core.subscribe_call import SeekCall, SubscribeCall
-from .core.subscribing import OnLogChanged
 from .handling import Blocking, run
 from .life import SubscriberLife
 from .loop import MessageLoop
-from .opening import open_subscriber
-from .qos_warning import warn_of_lower_qos
 
 
 class Subscriber(SubscriberLife):
@@ -55,63 +47,6 @@ class Subscriber(SubscriberLife):
     While the proxy is unreachable, a call asks again: until its `timeout_s` is over, or as often as
     `retry` says; `run` and loops ask until `stop`, unless `retry` or the settings give a number.
     """
-
-    @checked
-    def __init__(
-        self,
-        client: str,
-        *,
-        endpoint: str | None = None,
-        state_dir: Path | str | None = None,
-        retry: RetryPolicy | None = None,
-        allow_plaintext: bool = False,
-        on_log_changed: OnLogChanged = "stop",
-        on_silence: Silence = unheard,
-        on_lower_qos: OnLowerQoS = warn_of_lower_qos,
-        journal: Path | str | None = None,
-        push_timing: PushTiming | None = None,
-        push_via: str | None = None,
-        _world: World | None = None,
-    ) -> None:
-        """Lock and read the state; the proxy is asked at the first call.
-
-        Args:
-            client: 1 to 64 of `A-Z a-z 0-9 . -`; one running process for each id.
-            endpoint, state_dir, retry: what is not given here is taken from the settings
-                (`reliable-pubsub config show CLIENT`): settings.json, the environment, a default.
-                By default there is no state_dir, and the state is in memory.
-            allow_plaintext: accept an endpoint outside this machine. Traffic is not encrypted.
-            on_log_changed: if the proxy's log is not the one of the stored position: stop with an
-                error, rewind to its start (may repeat), or adopt its end (may miss).
-            on_silence: called for each attempt that goes unanswered.
-            on_lower_qos: called once for each topic and publisher whose messages have a lower level
-                than the subscription.
-            push_timing: when a pushed topic is pulled nevertheless.
-            push_via: endpoint of pushed data, if it differs from the one that the proxy announces,
-                for example because of a tunnel.
-            journal: append operations and their results to this file (docs/journal.md).
-
-        Raises:
-            InvalidNameError, InUseError, DamagedError.
-            ConfigurationError: a setting is wrong, an endpoint leaves this machine, or the journal
-                cannot be opened.
-        """
-        client = names.client_id(client)
-        opened = open_subscriber(
-            client,
-            *(endpoint, state_dir, retry),
-            allow_plaintext=allow_plaintext,
-            on_log_changed=on_log_changed,
-            on_silence=on_silence,
-            on_lower_qos=on_lower_qos,
-            journal=journal,
-            push_timing=push_timing,
-            push_via=push_via,
-            world=_world or world_here(),
-        )
-        super().__init__(client, opened)
-        self._handlers = Handlers()
-        self._stops = StopSignal()
 
     @gated
     def subscribe(
@@ -231,7 +166,7 @@ class Subscriber(SubscriberLife):
         Raises:
             InDoubtError, FencedError.
         """
-        self._run(self._engine.unsubscribe(topic, ends_group=ends_group))
+        return self._run(self._engine.unsubscribe(topic, ends_group=ends_group))
 
     @gated
     def get(
@@ -255,9 +190,8 @@ class Subscriber(SubscriberLife):
                 its dead letter; the next get redelivers it.
             InDoubtError, FencedError, LogChangedError.
         """
-        delivers, state = self._engine.of(topic)
         self._gate.patience.wait(timeout_s)
-        return self._run(delivers.get(state, max_messages, timeout_s))
+        return self._run(self._engine.get(topic, max_messages, timeout_s))
 
     @checked
     def messages(self, topic: Topics, *, timeout_s: Seconds | None = None) -> Iterator[Message]:
@@ -352,16 +286,6 @@ class Subscriber(SubscriberLife):
         """
         run(Blocking(self), self._handlers, timeout_s)
 
-    def stop(self) -> None:
-        """End `run` and loops over `messages` after the current message, or while waiting for one.
-
-        They return as if there were no more messages, in less than 2 s, even while the proxy is
-        unreachable or a failed handler pauses (its message is redelivered). If none is open, the
-        next one ends. An unanswered `subscribe` raises `StoppedError`. You may call it from a
-        handler, a signal handler or another thread.
-        """
-        self._stops.set()
-
     @gated
     def acknowledge(self, topic: Topics, *, timeout_s: TimeoutS = None) -> None:
         """Acknowledge the delivered messages; returns when the proxy has stored the cursor.
@@ -369,8 +293,7 @@ class Subscriber(SubscriberLife):
         Raises:
             InDoubtError, NotSubscribedError, FencedError, LogChangedError.
         """
-        delivers, state = self._engine.of(topic)
-        self._run(delivers.acknowledge(state))
+        return self._run(self._engine.acknowledge(topic))
 
     def _keep(self, message: object = None, *_: object, **__: object) -> None:
         """A `reject` or `nack` failed: the next `get` does not acknowledge its message."""
@@ -416,7 +339,7 @@ class Subscriber(SubscriberLife):
             InDoubtError: no definite answer; the next call finishes it.
             NotSubscribedError, FencedError, LogChangedError.
         """
-        self._run(self._engine.groups.settle(message, "ack"))
+        return self._run(self._engine.groups.settle_one(message, "ack"))
 
     @gated
     @when_refused(_keep)
@@ -430,7 +353,7 @@ class Subscriber(SubscriberLife):
             UsageError, LeaseLostError, InDoubtError, NotSubscribedError, FencedError,
             LogChangedError: as of `ack`.
         """
-        self._run(self._engine.nack(message, round(delay_s * 1000)))
+        return self._run(self._engine.nack(message, round(delay_s * 1000)))
 
     @gated
     def extend(self, message: Message, *, timeout_s: TimeoutS = None) -> None:
@@ -440,7 +363,7 @@ class Subscriber(SubscriberLife):
             UsageError, LeaseLostError, InDoubtError, NotSubscribedError, FencedError,
             LogChangedError: as of `ack`.
         """
-        self._run(self._engine.groups.settle(message, "extend"))
+        return self._run(self._engine.groups.settle_one(message, "extend"))
 
     @gated
     def keep_alive(self, *, timeout_s: TimeoutS = None) -> None:
@@ -449,7 +372,7 @@ class Subscriber(SubscriberLife):
         Raises:
             InDoubtError, NotSubscribedError, FencedError, LogChangedError.
         """
-        self._run(self._engine.keep_alive())
+        return self._run(self._engine.keep_alive())
 
     @gated
     def history(

@@ -5,33 +5,23 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from reliable_pubsub.common.core.arguments import Seconds, TimeoutS, checked
+from reliable_pubsub.common.core.arguments import Seconds, TimeoutS
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import InDoubtError
-from reliable_pubsub.common.core.names import TopicName
-from reliable_pubsub.common.core.patterns.pattern import Pattern, Topics
+from reliable_pubsub.common.core.patterns.pattern import Topics
 from reliable_pubsub.common.gate import closing, gated, gated_after_close
-from reliable_pubsub.common.opened import CLOSE_S, BlockingClient, Opened
+from reliable_pubsub.common.opened import CLOSE_S, BlockingClient
 
-from .core.engine import SubscriberEngine
-from .core.handlers import Handlers
-from .core.pull_timer import PushCounts
+from .calls.core.engine import SubscriberEngine
 from .core.qos0_queue import UnstoredCounts
+from .opening import OpenedSubscriber
+from .push.core.pull_timer import PushCounts
 
 UNSENT: Final = "leaves, and messages that were processed may be redelivered"
 
 
-class SubscriberLife(BlockingClient[SubscriberEngine]):
+class SubscriberLife(OpenedSubscriber, BlockingClient[SubscriberEngine]):
     """What a `Subscriber` is apart from its calls."""
-
-    _role = "subscriber"
-    _handlers: Handlers
-
-    def __init__(self, client: str, opened: Opened[SubscriberEngine]) -> None:
-        """Begin with what was opened, which is closed here."""
-        self.inbox = opened.engine.session.inbox
-        super().__init__(client, opened, threads=False)
-        self._gate.undo = self.inbox.undo
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if kind is not None:
@@ -54,18 +44,10 @@ class SubscriberLife(BlockingClient[SubscriberEngine]):
         finally:
             self._free(error)
 
-    @checked
-    def off(self, topic: TopicName | Pattern) -> bool:
-        """Remove the handler of a topic or pattern; return whether it had one.
-
-        The subscription stays. A `run` that has no handler left ends.
-        """
-        return self._handlers.remove(topic)
-
     @gated
     def connect(self, *, timeout_s: TimeoutS = None) -> None:
         """Get an epoch now; the other calls do it when they need one."""
-        self._run(self._engine.session.connecting())
+        return self._run(self._engine.session.connecting())
 
     @closing
     def close(self, *, timeout_s: Seconds = CLOSE_S) -> None:
@@ -92,8 +74,7 @@ class SubscriberLife(BlockingClient[SubscriberEngine]):
     @gated
     def _get_by_retries(self, topic: Topics, max_messages: int, wait_s: float) -> list[Message]:
         """As `get`, but `retry` says how often the proxy is asked, however long it waits."""
-        delivers, state = self._engine.of(topic)
-        return self._run(delivers.get(state, max_messages, wait_s))
+        return self._run(self._engine.get(topic, max_messages, wait_s))
 
     def abandon(self) -> None:
         """Close socket and state without acknowledging the messages in hand: redelivered later."""
@@ -127,7 +108,7 @@ class SubscriberLife(BlockingClient[SubscriberEngine]):
         Args:
             note: found in `note` after a crash.
         """
-        self._run(self._engine.record(topic, note))
+        return self._run(self._engine.record(topic, note))
 
     @gated
     def write_note(self, note: bytes) -> None:

@@ -16,9 +16,9 @@ from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.client_state import Marks
 from reliable_pubsub.common.core.stopping import StopSignal, Until
 
-from .core.membership import Membership
-from .core.pattern_subscription import PatternSubscription
 from .core.subscription import Running, TopicSubscription
+from .groups.core.membership import Membership
+from .patterns.core.pattern_subscription import PatternSubscription
 
 NEVER: Final = Until(StopSignal())
 

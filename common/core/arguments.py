@@ -111,13 +111,15 @@ def _checking(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return function(*given, **named)
         except TypeError as error:
-            _note_arguments(error, function)
+            _note_arguments(error, function, given[:own])
             raise
 
     return call
 
 
-def _note_arguments(error: TypeError, function: Callable[..., Any]) -> None:
+def _note_arguments(
+    error: TypeError, function: Callable[..., Any], owner: Sequence[object]
+) -> None:
     """Let the error of a call that did not begin say how its arguments are given."""
     if not str(error).startswith(f"{function.__qualname__}() "):
         return
@@ -131,8 +133,16 @@ def _note_arguments(error: TypeError, function: Callable[..., Any]) -> None:
         "by name": [f"{one.name}=" for one in asked if one.kind is one.KEYWORD_ONLY],
     }
     said = "; ".join(f"{way} {', '.join(names)}" for way, names in ways.items() if names)
-    call = function.__qualname__.removesuffix(".__init__")
-    error.add_note(f"{call} takes {said or 'nothing'}")
+    error.add_note(f"{_in_words(function, owner)} takes {said or 'nothing'}")
+
+
+def _in_words(door: Callable[..., Any], owner: Sequence[object]) -> str:
+    """Name a call by its object's class: a program does not know the base that has the method."""
+    call = door.__qualname__.removesuffix(".__init__")
+    for one in owner:
+        kind = one if isinstance(one, type) else type(one)
+        call = call.replace(door.__qualname__.partition(".")[0], kind.__name__, 1)
+    return call
 
 
 def check_fields(value: Struct) -> None:
@@ -171,10 +181,7 @@ def _taken(
     except WrongError as error:
         why = f"; {error}" if str(error) else ""
         cause = error.__cause__
-    call = door.__qualname__.removesuffix(".__init__")
-    for one in owner:  # a program knows its class, and not the base that has the method
-        kind = one if isinstance(one, type) else type(one)
-        call = call.replace(door.__qualname__.partition(".")[0], kind.__name__, 1)
+    call = _in_words(door, owner)
     raise UsageError(
         f"{call}: {name} is {shown(value)}, allowed is {parameter.allowed}{why}. Nothing was done; "
         f"help({call}) says more"

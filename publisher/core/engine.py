@@ -232,6 +232,10 @@ class PublisherEngine:
 
     # Settling.
 
+    def resume(self) -> Conversation[Receipt | None]:
+        """Send what is in doubt; return its first receipt."""
+        return (yield from self.settle())[0] if self.outbox.pending else None
+
     def settle(self, calls: Sequence[Call] = NO_CALLS) -> Conversation[tuple[Receipt, ...]]:
         """Send what is in doubt until the proxy has it; a receipt for each topic.
 

@@ -50,6 +50,10 @@ class LowerQoSPuts:
             self._session.refused(report)
         return Where(report.ingress_endpoint, Interest(report.subscriptions, report.pushed))
 
+    def interest(self, topic: str) -> Conversation[Interest]:
+        """Ask the proxy for the listeners of a topic."""
+        return (yield from self.where(topic)).interest
+
     def put(self, topic: str, batch: Batch, body: bytes) -> Conversation[Receipt]:
         """Send until the proxy has it; late copies are stored too (QoS 1)."""
         count = len(batch.payloads)

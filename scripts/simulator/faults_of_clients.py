@@ -20,13 +20,13 @@ from reliable_pubsub.common.core.wire import decode_reply, decode_request, direc
 from reliable_pubsub.common.world import World
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
-from reliable_pubsub.subscriber.core.delivering import Delivering
 from reliable_pubsub.subscriber.core.fetching import Fetching
 from reliable_pubsub.subscriber.core.inbox import Inbox
 from reliable_pubsub.subscriber.core.requests import Requests
 from reliable_pubsub.subscriber.core.restoring import ProgramState
 from reliable_pubsub.subscriber.core.states import SubscriptionEvent
 from reliable_pubsub.subscriber.core.subscription import TopicSubscription
+from reliable_pubsub.subscriber.core.topic_source import TopicSource
 
 from .simulation import Variant
 
@@ -185,26 +185,22 @@ def with_parts(
     return Faulty
 
 
-class ForgetsWhatWasInHand(Delivering):
+class ForgetsWhatWasInHand(TopicSource):
     """Does not mark what it hands over a second time."""
 
-    def deliver(
-        self, subscription: TopicSubscription, messages_max: int
-    ) -> Conversation[list[Message]]:
+    def hand_over(self, subscription: TopicSubscription, count: int) -> Conversation[list[Message]]:
         if subscription.place.terms.qos:
             subscription.place = replace(subscription.place, in_hand=(), shown=0)
-        return super().deliver(subscription, messages_max)
+        return super().hand_over(subscription, count)
 
 
-class AcknowledgesOnReceipt(Delivering):
+class AcknowledgesOnReceipt(TopicSource):
     """The cursor moves when a message is handed over, before it is processed."""
 
-    def get(
-        self, subscription: TopicSubscription, messages_max: int, timeout_s: float
-    ) -> Conversation[list[Message]]:
-        found = yield from super().get(subscription, messages_max, timeout_s)
+    def hand_over(self, subscription: TopicSubscription, count: int) -> Conversation[list[Message]]:
+        found = yield from super().hand_over(subscription, count)
         yield from self.settle(subscription)
-        yield from self._inbox.save(subscription)
+        yield from self.write(subscription)
         return found
 
 
@@ -250,28 +246,26 @@ class WritesOnceForAGet(Inbox):
         yield from super().save(*some, tells=tells, durable=durable, **more)
 
 
-class InHandBeforeItIsGiven(Delivering):
+class InHandBeforeItIsGiven(TopicSource):
     """What is on its way to the program is in hand already."""
 
-    def deliver(
-        self, subscription: TopicSubscription, messages_max: int
-    ) -> Conversation[list[Message]]:
-        messages = list(islice(subscription.fetched, messages_max))
+    def hand_over(self, subscription: TopicSubscription, count: int) -> Conversation[list[Message]]:
+        messages = list(islice(subscription.fetched, count))
         if messages:
-            subscription.happened(SubscriptionEvent.HAND_OVER, in_hand=messages[-1])
-        return super().deliver(subscription, messages_max)
+            subscription.transition(SubscriptionEvent.HAND_OVER, in_hand=messages[-1])
+        return super().hand_over(subscription, count)
 
 
 class InHandOnce(TopicSubscription):
     """It is in hand already when it is handed over."""
 
-    def happened(self, event: SubscriptionEvent, **known: Any) -> None:
+    def transition(self, event: SubscriptionEvent, **known: Any) -> None:
         if event is not SubscriptionEvent.HAND_OVER or self.in_hand is None:
-            super().happened(event, **known)
+            super().transition(event, **known)
 
 
 class HandsOverBeforeItReturns(
-    with_parts(delivering=InHandBeforeItIsGiven, subscription=InHandOnce)  # type: ignore[misc]
+    with_parts(topics=InHandBeforeItIsGiven, subscription=InHandOnce)  # type: ignore[misc]
 ):
     """What is on its way to the program is in hand, also if the call is broken off after that."""
 
@@ -364,8 +358,8 @@ FAULTS_OF_CLIENTS: Final[Mapping[str, Variant]] = {
         subscriber=with_parts(inbox=WritesOnceForAGet, requests=MarksGets)
     ),
     "output apart from cursor": Variant(subscriber=OutputAndCursorApart),
-    "redelivery not marked": Variant(subscriber=with_parts(delivering=ForgetsWhatWasInHand)),
-    "cursor moves on hand-over": Variant(subscriber=with_parts(delivering=AcknowledgesOnReceipt)),
+    "redelivery not marked": Variant(subscriber=with_parts(topics=ForgetsWhatWasInHand)),
+    "cursor moves on hand-over": Variant(subscriber=with_parts(topics=AcknowledgesOnReceipt)),
     "in hand before it is given": Variant(subscriber=HandsOverBeforeItReturns),
     "interrupted call rolls back all": Variant(
         subscriber=with_parts(subscription=RollsBackEveryTopic)

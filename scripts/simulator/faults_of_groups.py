@@ -21,7 +21,7 @@ from reliable_pubsub.proxy.groups.state import (
 )
 from reliable_pubsub.proxy.groups.verbs import take
 from reliable_pubsub.subscriber.client import Subscriber
-from reliable_pubsub.subscriber.core.membership import Membership
+from reliable_pubsub.subscriber.groups.core.membership import Membership
 
 from .faulty_parts import before_durable, with_decision
 from .simulated_store import SimulatedStore

@@ -7,8 +7,7 @@ from collections.abc import Callable, Generator, Mapping
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.patterns.pattern import Topics
 from reliable_pubsub.subscriber.client import Subscriber
-from reliable_pubsub.subscriber.core.inbox import Inbox
-from reliable_pubsub.subscriber.core.pattern_subscription import PatternSubscription
+from reliable_pubsub.subscriber.core.inbox import HasSlot, Inbox
 from reliable_pubsub.subscriber.core.subscription import Running, TopicSubscription
 from reliable_pubsub.subscriber.loop import MessageLoop
 
@@ -61,7 +60,7 @@ def _with_loop(kind: type[MessageLoop]) -> type[Subscriber]:
 class OneMarkForAll(Inbox):
     """The mark of a run is that of the run before, whose row is still there."""
 
-    def next_run(self, one: TopicSubscription | PatternSubscription) -> Running:
+    def next_run(self, one: HasSlot) -> Running:
         assert one.slot is not None
         one.slot |= 1
         self._run = 0

@@ -12,10 +12,10 @@ from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.proxy.core.subscription_records import Subscribed
 from reliable_pubsub.proxy.core.topic_log import TopicLog
 from reliable_pubsub.proxy.patterns.records import PatternEnded, PatternSubscribed
-from reliable_pubsub.subscriber.core.pattern_subscribing import PatternSubscribing
-from reliable_pubsub.subscriber.core.pattern_subscription import Condition
 from reliable_pubsub.subscriber.core.place import Batches
 from reliable_pubsub.subscriber.core.subscription import Running, TopicSubscription
+from reliable_pubsub.subscriber.patterns.core.pattern_subscribing import PatternSubscribing
+from reliable_pubsub.subscriber.patterns.core.pattern_subscription import Condition
 
 from .faults_of_clients import with_parts
 from .simulated_store import SimulatedStore

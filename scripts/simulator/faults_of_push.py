@@ -15,11 +15,11 @@ from reliable_pubsub.proxy.core.records import Appended
 from reliable_pubsub.proxy.core.state import Record
 from reliable_pubsub.relay.core.push import AnyPush, PushFrames
 from reliable_pubsub.subscriber.client import Subscriber
-from reliable_pubsub.subscriber.core.pattern_subscription import PatternSubscription
-from reliable_pubsub.subscriber.core.place import Place
-from reliable_pubsub.subscriber.core.pull_timer import PullTimer
-from reliable_pubsub.subscriber.core.push_queue import PushQueue, Standing
-from reliable_pubsub.subscriber.core.pushing import Pushing
+from reliable_pubsub.subscriber.core.place import Place, Standing
+from reliable_pubsub.subscriber.patterns.core.pattern_subscription import PatternSubscription
+from reliable_pubsub.subscriber.push.core.pull_timer import PullTimer
+from reliable_pubsub.subscriber.push.core.push_queue import PushQueue
+from reliable_pubsub.subscriber.push.core.pushing import Pushing
 
 from .simulated_push import TIMING
 from .simulation import Variant

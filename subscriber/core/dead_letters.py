@@ -39,7 +39,7 @@ class DeadLetters:
         self._session = session
         self._requests = requests
 
-    def bury(self, subscription: TopicSubscription) -> Conversation[None]:
+    def reject_exhausted(self, subscription: TopicSubscription) -> Conversation[None]:
         """Send dead letters for the next messages while they must be rejected."""
         while subscription.fetched:
             message, place = subscription.fetched[0], subscription.place

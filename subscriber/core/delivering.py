@@ -1,209 +1,184 @@
-"""Delivers the messages of one subscription: settle what is in hand, find the next ones, hand them
-over. Pure.
+"""The one delivery path: settle the messages in hand, find the next ones, hand them over. Pure.
+
+Messages come from a source: a topic, a pattern's topics, or a group's grants. Each answers the
+same questions. What is unacknowledged (`settle`)? What has arrived (`ready`, `arrived`)? What is
+there to request (`request`)? What is there to report (`write`, `acknowledge`, `record`)?
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import islice
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.conversation import Conversation, Sleep
 from reliable_pubsub.common.core.errors import PubSubError
-from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX
-from reliable_pubsub.common.core.recorder import seen
+from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.retry import poll_pause_s
 
-from .dead_letters import DeadLetters
-from .fetching import Fetching
-from .place import marked, run_batches
-from .pushing import Pushing
-from .requests import Requests
-from .session import SubscriberSession
-from .states import SubscriptionEvent
-from .subscription import Running, TopicSubscription
+from .place import Standing
+from .subscription import Running
 
-FETCH_AHEAD: Final = 10  # times the requested messages; the rest wait here, unacknowledged
+A_LOOP = 0  # as a count: as many messages as a loop takes in a short time
+
+
+class Deliverable(Protocol):
+    """What a source has of one topic, pattern or group."""
+
+    pushes: Any | None  # what was pushed of it; None: push is off
+
+
+S = TypeVar("S", bound=Deliverable, contravariant=True)
+
+
+class PushSource(Protocol):
+    """The link that pushes arrive on; its queues are what a subscription has as `pushes`."""
+
+    def take(self, queue: Any, standing: Standing, /) -> Sequence[tuple[BatchHeader, bytes]] | None:
+        """Take the batches after the cursor; empty: none yet; None: pull."""
+
+    def pulled(self, queue: Any, standing: Standing, end: int | None, /) -> None:
+        """Note that a pull was answered, up to an offset; None: with nothing."""
+
+    def wait(self, pushed: Any, seconds: float, /) -> Conversation[None]:
+        """Wait until any push arrives, or a pull is due for one of these."""
+
+
+class Source(Protocol[S]):
+    """Where messages come from."""
+
+    def settle(self, one: S, /) -> Conversation[None]:
+        """Count the messages in hand as processed; `write` or `request` follows."""
+
+    def ready(self, one: S, /) -> Conversation[bool | None]:
+        """Return whether a message can be handed over; None: request more, even if it is late.
+
+        Raises:
+            LostError: messages are lost; the next call continues after them.
+        """
+
+    def arrived(self, one: S, count: int, /, *, asks: bool) -> Conversation[bool]:
+        """Take what was pushed; return False if a request is due.
+
+        Args:
+            asks: also if nothing was pushed.
+        """
+
+    def request(self, one: S, count: int, left_s: float, /) -> Conversation[None]:
+        """Send one request for messages, with what was settled.
+
+        Args:
+            count: messages that the program asks for, or `A_LOOP`.
+            left_s: how long the proxy may hold the answer.
+        """
+
+    def write(self, one: S, /) -> Conversation[None]:
+        """Write what was settled to the state."""
+
+    def hand_over(self, one: S, count: int, /) -> Conversation[list[Message]]:
+        """Deliver what was found, in one write with what was settled."""
+
+    def begin_run(self, one: S, /) -> Conversation[Running | None]:
+        """Let a loop take what was found; None: one by one."""
+
+    def failed(self, one: S, error: PubSubError, /) -> None:
+        """Record that nothing was delivered."""
+
+    def acknowledge(self, one: S, /) -> Conversation[None]:
+        """Settle the messages in hand; return when the proxy has stored it."""
+
+    def record(self, one: S, note: bytes, /) -> Conversation[None]:
+        """Write durably that the messages in hand are processed, in one step with the note."""
 
 
 class Delivering:
-    """Delivers the messages of subscriptions to topics."""
+    """Delivers the messages of every source."""
 
-    def __init__(
-        self,
-        session: SubscriberSession,
-        requests: Requests,
-        fetching: Fetching,
-        dead_letters: DeadLetters,
-        pushing: Pushing,
-        *,
-        now_s: Callable[[], float],
-    ) -> None:
-        self._inbox, self._recorder = session.inbox, session.recorder
-        self._requests = requests
-        self._fetching = fetching
-        self._dead_letters = dead_letters
-        self._pushing = pushing
+    def __init__(self, pushes: PushSource, *, now_s: Callable[[], float]) -> None:
+        self._pushes = pushes
         self._now_s = now_s
-        self._stored_first = True  # if both kinds of messages wait
-
-    def settle(self, subscription: TopicSubscription) -> Conversation[None]:
-        """Count the messages in hand as processed; the caller saves the place."""
-        if subscription.letter is not None and subscription.is_subscribed:
-            yield from self._dead_letters.finish(subscription)
-        subscription.settle()
-
-    def come_back(self, subscription: TopicSubscription) -> Conversation[None]:
-        """Settle the messages in hand, and write the place."""
-        yield from self.settle(subscription)
-        yield from self._inbox.save(subscription)
-
-    def acknowledge(self, subscription: TopicSubscription) -> Conversation[None]:
-        """Settle the messages in hand; return when the proxy has stored it."""
-        subscription.is_kept = False
-        yield from self.settle(subscription)
-        yield from self._requests.acknowledge(subscription)
-
-    def record(self, subscription: TopicSubscription, note: bytes) -> Conversation[None]:
-        """Write durably that the messages in hand are processed, in one step with the note."""
-        inbox = self._inbox
-        with self._recorder.call("record", subscription.topic) as call:
-            subscription.is_kept = False
-            yield from self.settle(subscription)
-            yield from inbox.save(subscription, durable=True, also=inbox.write_note(note))
-            if subscription.is_subscribed:
-                call.ok(epoch=inbox.epoch, cursor=subscription.place.cursor)
 
     def get(
-        self, subscription: TopicSubscription, messages_max: int, timeout_s: float
+        self, source: Source[S], one: S, count: int, timeout_s: float
     ) -> Conversation[list[Message]]:
         """Settle the messages in hand, and deliver the next ones.
 
         Both are one write of the state. Only if the proxy must be asked, or nothing is available
         yet, the settled cursor is written first (decision 0039).
         """
-        wanted = min(messages_max * FETCH_AHEAD, BATCH_MESSAGES_MAX)
-        yield from self.find(subscription, timeout_s, wanted=wanted)
-        return (yield from self.deliver(subscription, messages_max))
+        deadline_s = self._now_s() + timeout_s
+        while True:
+            is_found = yield from self.find(source, one, deadline_s - self._now_s(), count)
+            messages = yield from source.hand_over(one, count)
+            if messages or not is_found:
+                return messages
 
     def take(
-        self, subscription: TopicSubscription, timeout_s: float
+        self, source: Source[S], one: S, timeout_s: float
     ) -> Conversation[Running | list[Message]]:
         """Settle the messages in hand, and let a loop take the next ones.
 
         Returns:
             A run, where it costs one write for all messages; else one message, or none.
         """
-        yield from self.find(subscription, timeout_s)
-        if not subscription.can_run or not self._inbox.can_run(subscription):
-            return (yield from self.deliver(subscription, 1))
-        slot = subscription.slot
-        batches = run_batches(subscription.fetched)
-        run = subscription.join_run(self._inbox.next_run(subscription), batches)
-        try:
-            yield from self._inbox.save(subscription)
-        except PubSubError as error:  # nothing was delivered, and the row before still counts
-            subscription.end_run()
-            subscription.slot = slot
-            self._failed(subscription, error)
-            raise
-        run.messages[:] = marked(subscription.place, run.messages)
-        return run
+        deadline_s = self._now_s() + timeout_s
+        while True:
+            is_found = yield from self.find(source, one, deadline_s - self._now_s())
+            if is_found and (run := (yield from source.begin_run(one))) is not None:
+                return run
+            messages = yield from source.hand_over(one, 1)
+            if messages or not is_found:
+                return messages
 
     def find(
         self,
-        subscription: TopicSubscription,
+        source: Source[S],
+        one: S,
         timeout_s: float,
+        count: int = A_LOOP,
         *,
-        wanted: int = 0,
         asks: bool = True,
-    ) -> Conversation[None]:
+    ) -> Conversation[bool]:
         """Settle the messages in hand, and fetch until there are messages or time is over.
 
-        Processed messages are written to the state before this asks or waits.
-
         Args:
-            wanted: messages to ask for; whole batches come. 0: as many as a loop takes.
-            asks: if no time is left, ask the proxy even if pushes are waited for.
+            asks: if no time is left, request even if pushes are waited for.
+
+        Returns:
+            Whether there are messages.
 
         Raises:
             LostError: messages are lost; the next call continues after them.
         """
-        fetching = self._fetching
         try:
-            yield from self.settle(subscription)
+            yield from source.settle(one)
             began_s = now_s = self._now_s()
             deadline_s, asks = now_s + timeout_s, asks and timeout_s <= 0
-            fetches = 0
+            requests = 0
             while True:
-                place, pushes = subscription.place, subscription.pushes
-                if subscription.fetched and (place.max_deliveries or place.rejection):
-                    yield from self._dead_letters.bury(subscription)
-                if subscription.fetched or subscription.qos0.messages:
-                    return
-                if fetches and now_s >= deadline_s:
-                    return
-                if fetches:
-                    yield from self._inbox.save(subscription)
-                    if pushes is not None:
-                        yield from self._pushing.wait([pushes], deadline_s - now_s)
-                    elif (pause_s := min(began_s + poll_pause_s(fetches), deadline_s) - now_s) > 0:
+                is_ready = yield from source.ready(one)
+                if is_ready:
+                    return True
+                if is_ready is None:
+                    requests = 0
+                elif requests and now_s >= deadline_s:
+                    return False
+                if requests:
+                    yield from source.write(one)
+                    if one.pushes is not None:
+                        yield from self._pushes.wait([one.pushes], deadline_s - now_s)
+                    elif (pause_s := min(began_s + poll_pause_s(requests), deadline_s) - now_s) > 0:
                         yield Sleep(pause_s)  # else the proxy has held its answer
                 began_s = self._now_s()
-                some = wanted or subscription.pace.look_ahead(began_s)
-                if pushes is None or not (yield from fetching.take_pushed(subscription, asks=asks)):
-                    yield from fetching.pull(subscription, some, deadline_s - began_s)
-                if subscription.qos0.is_missing:
-                    yield from fetching.read_qos0(subscription, some)
-                fetches += 1
+                if not (yield from source.arrived(one, count, asks=asks)):
+                    yield from source.request(one, count, deadline_s - began_s)
+                requests += 1
                 now_s = self._now_s()
-                if not wanted:
-                    subscription.pace.found(len(subscription.fetched), now_s)
         except PubSubError as error:
-            self._failed(subscription, error)
+            source.failed(one, error)
             raise
 
-    def deliver(
-        self, subscription: TopicSubscription, messages_max: int
-    ) -> Conversation[list[Message]]:
-        """Hand over what was found; redelivered singly, so only a failing message's count grows."""
-        before = subscription.place
-        given: list[Message] = []
-        try:
-            if subscription.qos0.messages:
-                given = self._take_qos0(subscription, messages_max)
-                messages_max -= len(given)
-            if before.max_deliveries and before.deliveries(before.cursor):
-                messages_max = min(1, messages_max)
-            messages = list(islice(subscription.fetched, messages_max))
-            if messages:
-                subscription.place, counted = before.handed_over(messages)
-                given += counted
-            yield from self._inbox.save(subscription)
-            if given and self._recorder.active:
-                call = self._recorder.call("get", subscription.topic)
-                call.ok(epoch=self._inbox.epoch, messages=tuple(map(seen, given)))
-        except PubSubError as error:  # they were not delivered, so the count is restored
-            subscription.place = before
-            self._failed(subscription, error)
-            raise
-        for _ in messages:  # only after the write: if it fails, they are still next
-            subscription.fetched.popleft()
-        if messages and before.terms.qos:
-            subscription.happened(SubscriptionEvent.HAND_OVER, in_hand=messages[-1])
-        return given
-
-    def _failed(self, subscription: TopicSubscription, error: PubSubError) -> None:
-        self._recorder.call("get", subscription.topic).failed(error)
-
-    def _take_qos0(self, subscription: TopicSubscription, messages_max: int) -> list[Message]:
-        """The QoS 0 messages; if stored messages wait too, they take turns."""
-        self._stored_first = not self._stored_first
-        if self._stored_first:
-            messages_max = max(messages_max - len(subscription.fetched), 0)
-        messages = subscription.qos0.hand_over(messages_max)
-        if subscription.is_subscribed and subscription.place.terms.qos:
-            for publisher in dict.fromkeys(message.publisher for message in messages):
-                self._fetching.report_lower_qos(subscription, publisher, 0)
-        return messages
+    def settle_in_hand(self, source: Source[S], one: S) -> Conversation[None]:
+        """Settle the messages in hand, and write that."""
+        yield from source.settle(one)
+        yield from source.write(one)

@@ -17,7 +17,7 @@ from reliable_pubsub.common.core.qos0_messages import Ring
 from reliable_pubsub.common.core.requests import Get
 from reliable_pubsub.common.core.wire import direct_batches
 
-from .pushing import Pushing
+from .delivering import PushSource
 from .requests import Requests
 from .session import SubscriberSession
 from .states import SubscriptionEvent
@@ -51,7 +51,7 @@ class Fetching:
         self,
         session: SubscriberSession,
         requests: Requests,
-        pushing: Pushing,
+        pushing: PushSource,
         *,
         forgets: bool,
         on_lower_qos: OnLowerQoS,
@@ -144,7 +144,7 @@ class Fetching:
             subscription.move(subscription.place.moved(reply.end, None))
             yield from self._session.inbox.save(subscription)
             return
-        subscription.happened(SubscriptionEvent.LOSE, lost_end=reply.end)
+        subscription.transition(SubscriptionEvent.LOSE, lost_end=reply.end)
         raise LostError(
             topic=subscription.topic,
             first=reply.first,

@@ -6,6 +6,7 @@ A cursor is sent to the proxy only after it is durable here (rule R9).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import msgspec
 
@@ -15,7 +16,6 @@ from reliable_pubsub.common.core.patterns.pattern import Pattern
 from reliable_pubsub.common.core.schemas import msgpack_decoder
 from reliable_pubsub.common.core.undo import Undo
 
-from .pattern_subscription import PATTERN, AskedPattern, PatternSubscription
 from .place import NO_PLACE, Place
 from .subscription import Changes, Running, TopicSubscription
 
@@ -26,7 +26,13 @@ _NOTE = "plan"  # the name it has in the state; a step file's note is its positi
 _encode = msgspec.msgpack.Encoder().encode
 _number = msgpack_decoder(int).decode
 _place = msgpack_decoder(Place).decode
-_asked_pattern = msgpack_decoder(AskedPattern).decode
+LoadPatterns = Callable[[Mapping[str, bytes], Mapping[Pattern, Any], Undo], dict[Pattern, Any]]
+
+
+class HasSlot(Protocol):
+    """What has runs."""
+
+    slot: int | None  # of the mark of the last one; two take turns
 
 
 class Inbox:
@@ -35,17 +41,24 @@ class Inbox:
     new_subscription = TopicSubscription
 
     def __init__(
-        self, stored: Mapping[str, bytes], marks: Callable[[], Marks] = list, *, run: int = 0
+        self,
+        stored: Mapping[str, bytes],
+        marks: Callable[[], Marks] = list,
+        *,
+        run: int = 0,
+        load_patterns: LoadPatterns = lambda *_: {},
     ) -> None:
         """Create an inbox from stored rows; empty for a new subscriber.
 
         Args:
             marks: those of the same state, needed only by runs.
             run: number of the run before the first, random.
+            load_patterns: reads those of the state.
         """
         self.undo = Undo()
         self.subscriptions: dict[str, TopicSubscription] = {}
-        self.patterns: dict[Pattern, PatternSubscription] = {}
+        self.patterns: dict[Pattern, Any] = {}
+        self._load_patterns = load_patterns
         self._marks = marks
         self._run = run
         self.reload(stored)
@@ -70,14 +83,7 @@ class Inbox:
                     run.taken(self._marks()[run.slot], run.batches[-1][0] - place.cursor)
                 )
             self.add(topic).reload(place, after)
-        patterns: dict[Pattern, PatternSubscription] = {}
-        for name, value in stored.items():
-            if name.startswith(PATTERN):
-                asked = _asked_pattern(value)
-                one = self.patterns.get(asked.pattern) or PatternSubscription(asked)
-                one.reload(asked, self.undo)
-                patterns[asked.pattern] = one
-        self.patterns = patterns
+        self.patterns = self._load_patterns(stored, self.patterns, self.undo)
 
     def of(self, topic: str) -> TopicSubscription:
         """The subscription to a topic; an empty one if there is none."""
@@ -136,7 +142,7 @@ class Inbox:
         """Save a place in one step with the next save, which precedes every delivery."""
         self._with_next = subscription
 
-    def next_run(self, one: TopicSubscription | PatternSubscription) -> Running:
+    def next_run(self, one: HasSlot) -> Running:
         """A run without messages; the mark of the run before counts until its rows are written."""
         assert one.slot is not None
         one.slot ^= 1
@@ -145,7 +151,7 @@ class Inbox:
         self._mark = (run.slot, run.first)
         return run
 
-    def can_run(self, one: TopicSubscription | PatternSubscription) -> bool:
+    def can_run(self, one: HasSlot) -> bool:
         """Whether there are marks for its runs: two, which take turns."""
         if one.slot is None:
             slots = [each.slot for each in self.subscriptions.values()]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from math import inf
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -216,6 +217,16 @@ class Place(Struct, frozen=True):
             f"acknowledged, and the log of the proxy ends at {end}: it was set back to an older "
             "copy. To continue without them, use --on-log-changed adopt"
         )
+
+
+class Standing(Struct, frozen=True):
+    """The subscriber's position, and the start of the proxy that it belongs to."""
+
+    log: str
+    boot: str
+    cursor: int  # the next offset it wants
+    proxy_cursor: int  # the cursor that the proxy knows
+    heard_s: float = inf  # the proxy must get a request within this time: half the lease
 
 
 NO_PLACE: Final = Place("", -1)  # of a topic that is not subscribed to

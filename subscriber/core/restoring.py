@@ -56,9 +56,9 @@ def restore(subscription: TopicSubscription, before: ProgramState) -> None:
         in_hand = letter.rest  # the letter is stored
     if place.rejection:
         if letter is not None and letter.message.offset == place.cursor:
-            subscription.happened(SubscriptionEvent.BEGIN_LETTER, letter=letter)
+            subscription.transition(SubscriptionEvent.BEGIN_LETTER, letter=letter)
     elif in_hand is not None and in_hand.offset >= place.cursor:
-        subscription.happened(SubscriptionEvent.HAND_OVER, in_hand=in_hand)
+        subscription.transition(SubscriptionEvent.HAND_OVER, in_hand=in_hand)
         subscription.is_kept = before.is_kept and place.cursor == before.place.cursor
     elif lost_end is not None and lost_end > place.cursor:
-        subscription.happened(SubscriptionEvent.LOSE, lost_end=lost_end)
+        subscription.transition(SubscriptionEvent.LOSE, lost_end=lost_end)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import islice
 from math import inf
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
@@ -20,8 +20,7 @@ from reliable_pubsub.common.core.client_state import Marks
 from reliable_pubsub.common.core.undo import Undo
 
 from .pace import Pace
-from .place import NO_PLACE, Batches, Place
-from .push_queue import PushQueue, Standing
+from .place import NO_PLACE, Batches, Place, Standing
 from .qos0_queue import QoS0Queue
 from .restoring import ProgramState, restore
 from .states import TO_PROGRAM, TO_PROXY, SubscriptionEvent, ToProgram, ToProxy
@@ -88,7 +87,7 @@ class TopicSubscription:
         self.place = NO_PLACE
         self.fetched: deque[Message] = deque()  # from the cursor on, not delivered
         self.qos0 = self.new_qos0_queue()  # what was put at QoS 0
-        self.pushes: PushQueue | None = None  # None: push is off
+        self.pushes: Any | None = None  # None: push is off
         self.refused_letter: int | None = None  # offset of the message whose letter was refused
         self.is_kept = False  # what is in hand is redelivered, unless it is acknowledged
         self.lower_qos: set[str] = set()  # publishers whose lower level was reported
@@ -117,7 +116,7 @@ class TopicSubscription:
         self._to_proxy = ToProxy.NONE if place is None else ToProxy.UNCONFIRMED
         self.confirmation: Confirmation | None = None  # None: the proxy has not confirmed it
         self._to_program = ToProgram.IDLE
-        self.happened(SubscriptionEvent.DROP)
+        self.transition(SubscriptionEvent.DROP)
         self.fetched.clear()
         if self.qos0.is_confirmed:
             self.qos0.begin_again()
@@ -147,7 +146,7 @@ class TopicSubscription:
         """Set the place; the caller saves it."""
         self._keep_for_undo()
         if not self.is_subscribed:
-            self._happens_at_proxy(SubscriptionEvent.STAND)
+            self._transition_at_proxy(SubscriptionEvent.STAND)
         self.place = place
 
     # The proxy.
@@ -180,18 +179,18 @@ class TopicSubscription:
         Args:
             is_new: it begins in this process, so earlier QoS 0 messages are skipped.
         """
-        self._happens_at_proxy(SubscriptionEvent.CONFIRM)
+        self._transition_at_proxy(SubscriptionEvent.CONFIRM)
         self.confirmation = Confirmation(reply.generation, reply.boot, reply.cursor)
         self.qos0.confirmed(reply.boot, reply.ring, is_new=is_new)
 
     def forgotten(self) -> None:
         """The running proxy does not know the subscription: it must be confirmed again."""
-        self._happens_at_proxy(SubscriptionEvent.FORGET)
+        self._transition_at_proxy(SubscriptionEvent.FORGET)
 
     def place_lost(self) -> None:
         """The place can no longer be resumed; the proxy may have another one already."""
         self._keep_for_undo()
-        self._happens_at_proxy(SubscriptionEvent.END)
+        self._transition_at_proxy(SubscriptionEvent.END)
         self.place = NO_PLACE
 
     def ended(self) -> None:
@@ -200,7 +199,7 @@ class TopicSubscription:
         self.qos0 = self.new_qos0_queue()
         self.durable_cursor = -1
 
-    def _happens_at_proxy(self, event: SubscriptionEvent) -> None:
+    def _transition_at_proxy(self, event: SubscriptionEvent) -> None:
         before, self._to_proxy = self._to_proxy, TO_PROXY[self._to_proxy][event]
         if self._to_proxy is not ToProxy.CONFIRMED:
             self.confirmation = None
@@ -251,7 +250,7 @@ class TopicSubscription:
             total: messages of the run, if it is of several topics.
         """
         run = whole._replace(messages=batches.messages, first=whole.first + skip)
-        self.happened(SubscriptionEvent.BEGIN_RUN, run=run)
+        self.transition(SubscriptionEvent.BEGIN_RUN, run=run)
         number = whole.first >> 32
         self.place = self.place.in_run(number, run.slot, batches.ends, skip=skip, total=total)
         self.fetched = deque(islice(self.fetched, len(batches.messages), None))
@@ -263,11 +262,11 @@ class TopicSubscription:
         if run is None:
             return
         messages, taken = run.messages, run.taken
-        self.happened(SubscriptionEvent.END_RUN)
+        self.transition(SubscriptionEvent.END_RUN)
         self.place = self.place.after_run(taken)
         self.fetched.extendleft(reversed(messages[taken:]))
         if 0 < taken <= len(messages) and self.place.terms.qos:
-            self.happened(SubscriptionEvent.HAND_OVER, in_hand=messages[taken - 1])
+            self.transition(SubscriptionEvent.HAND_OVER, in_hand=messages[taken - 1])
 
     def settle(self) -> None:
         """The program has called again: count messages in hand as processed, skip reported losses.
@@ -278,7 +277,7 @@ class TopicSubscription:
             self.drop()
             return
         last, lost_end = self.in_hand, self.lost_end
-        self.happened(SubscriptionEvent.SETTLE)
+        self.transition(SubscriptionEvent.SETTLE)
         if last is not None:
             self.place = self.place.moved(last.offset + 1, last.timestamp_ns)
         elif lost_end is not None:
@@ -301,7 +300,7 @@ class TopicSubscription:
         last = self.in_hand
         rest = last if last is not None and last.offset > message.offset else None
         letter = Letter(message, body, rest)
-        self.happened(SubscriptionEvent.BEGIN_LETTER, letter=letter)
+        self.transition(SubscriptionEvent.BEGIN_LETTER, letter=letter)
         # If this call is interrupted, it is the letter of the rejection that is stored by then.
         self.undo.before[self] = self.undo.before[self]._replace(letter=letter)
         self.is_kept = False
@@ -313,34 +312,34 @@ class TopicSubscription:
 
     def letter_not_begun(self, in_hand: Message | None) -> None:
         """Keep the message in hand, because its rejection could not be written."""
-        self.happened(SubscriptionEvent.LETTER_REFUSED)
+        self.transition(SubscriptionEvent.LETTER_REFUSED)
         if in_hand is not None:
-            self.happened(SubscriptionEvent.HAND_OVER, in_hand=in_hand)
+            self.transition(SubscriptionEvent.HAND_OVER, in_hand=in_hand)
 
     def letter_stored(self) -> None:
         """The dead letter is stored; later messages of the same `get` are still in hand."""
         letter = self.letter
         assert letter is not None
-        self.happened(SubscriptionEvent.LETTER_STORED)
+        self.transition(SubscriptionEvent.LETTER_STORED)
         while self.fetched and self.fetched[0].offset <= letter.message.offset:
             self.fetched.popleft()  # it had reached its bound, and was not delivered
         if letter.rest is not None:
-            self.happened(SubscriptionEvent.HAND_OVER, in_hand=letter.rest)
+            self.transition(SubscriptionEvent.HAND_OVER, in_hand=letter.rest)
 
     def letter_refused(self, offset: int) -> None:
         """The dead letter was refused: its message and those in hand are redelivered."""
-        self.happened(SubscriptionEvent.LETTER_REFUSED)
+        self.transition(SubscriptionEvent.LETTER_REFUSED)
         self.drop_fetched()
         self.refused_letter = offset
 
     def drop(self) -> None:
         """Forget the messages in hand: the place was replaced or removed, or they are kept."""
-        self.happened(SubscriptionEvent.DROP)
+        self.transition(SubscriptionEvent.DROP)
         self.drop_fetched()
         self.refused_letter = None
         self.is_kept = False
 
-    def happened(
+    def transition(
         self,
         event: SubscriptionEvent,
         *,

@@ -54,7 +54,7 @@ from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.world import World
 from reliable_pubsub.publisher.core.puts import Payloads
 from reliable_pubsub.publisher.stream import Stream
-from reliable_pubsub.subscriber.core.pull_timer import PushTiming
+from reliable_pubsub.subscriber.push.core.pull_timer import PushTiming
 from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy, a_world
 from tests.interrupting import Interrupted, Interrupter
 
@@ -443,7 +443,8 @@ def calls_of(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 def function_of(call: Any) -> Any:
-    return vars(call).get("__init__", call) if isinstance(call, type) else call
+    made: Any = getattr(call, "__init__", None) if isinstance(call, type) else None
+    return made if isinstance(made, FunctionType) else call
 
 
 def hints_of(call: Any) -> Mapping[str, Any]:

@@ -27,7 +27,7 @@ from reliable_pubsub.common.core.patterns.pattern import Pattern, glob, regex
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.wire import encode
 from reliable_pubsub.proxy.core.outputs import Answer
-from reliable_pubsub.proxy.status_command import interests
+from reliable_pubsub.proxy.status import interests
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
 from tests.core.rights_world import GovernedProxy, authority, key_of

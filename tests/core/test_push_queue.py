@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from reliable_pubsub.common.core.limits import MIB
 from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.relay.core.push import Pushed, PushFrames
-from reliable_pubsub.subscriber.core.pull_timer import PullTimer, PushTiming
-from reliable_pubsub.subscriber.core.push_queue import QUEUE_BYTES_MAX, PushQueue, Standing
+from reliable_pubsub.subscriber.core.place import Standing
+from reliable_pubsub.subscriber.push.core.pull_timer import PullTimer, PushTiming
+from reliable_pubsub.subscriber.push.core.push_queue import QUEUE_BYTES_MAX, PushQueue
 
 LOG, BOOT = "log", "boot-1"
 TIMING = PushTiming()

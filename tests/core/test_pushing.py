@@ -8,10 +8,11 @@ from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.patterns.matching import Pattern
 from reliable_pubsub.relay.core.push import AnyPush, Pushed, PushFrames
 from reliable_pubsub.subscriber.core.inbox import Inbox
-from reliable_pubsub.subscriber.core.pull_timer import PushTiming
-from reliable_pubsub.subscriber.core.push_queue import PushQueue, Standing
-from reliable_pubsub.subscriber.core.pushing import Pushing
-from reliable_pubsub.subscriber.push_link import ZmqPushLink
+from reliable_pubsub.subscriber.core.place import Standing
+from reliable_pubsub.subscriber.push.core.pull_timer import PushTiming
+from reliable_pubsub.subscriber.push.core.push_queue import PushQueue
+from reliable_pubsub.subscriber.push.core.pushing import Pushing
+from reliable_pubsub.subscriber.push.push_link import ZmqPushLink
 from tests.fakes import FakeClock
 
 LOG, BOOT = "log", "boot-1"
@@ -77,7 +78,7 @@ class Pushes:
 
     def queue(self, topic: str) -> PushQueue:
         """The queue of one topic."""
-        queue = self.inbox.of(topic).pushes
+        queue: PushQueue | None = self.inbox.of(topic).pushes
         assert queue is not None
         return queue
 

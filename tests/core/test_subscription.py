@@ -228,7 +228,7 @@ class TestTheStates:
 
     def test_towards_the_program_settle_what_is_in_hand_and_no_more(self) -> None:
         subscription = confirmed()
-        subscription.happened(SubscriptionEvent.HAND_OVER, in_hand=a_message(4))
+        subscription.transition(SubscriptionEvent.HAND_OVER, in_hand=a_message(4))
 
         subscription.settle()
         subscription.settle()
@@ -237,7 +237,7 @@ class TestTheStates:
 
     def test_pass_a_loss_when_the_program_comes_back_and_not_earlier(self) -> None:
         subscription = confirmed()
-        subscription.happened(SubscriptionEvent.LOSE, lost_end=7)
+        subscription.transition(SubscriptionEvent.LOSE, lost_end=7)
         before = subscription.place.cursor
 
         subscription.settle()
@@ -246,7 +246,7 @@ class TestTheStates:
 
     def test_keep_in_hand_what_came_with_a_message_that_is_given_up_and_after_it(self) -> None:
         subscription = confirmed()
-        subscription.happened(SubscriptionEvent.HAND_OVER, in_hand=a_message(2))
+        subscription.transition(SubscriptionEvent.HAND_OVER, in_hand=a_message(2))
         subscription.begin_letter(a_message(1), b"letter")
 
         subscription.letter_stored()
@@ -259,8 +259,8 @@ class TestTheStates:
         subscription.begin_letter(a_message(0), b"letter")
         acts: dict[str, Callable[[], None]] = {
             "settle": subscription.settle,
-            "lose": lambda: subscription.happened(SubscriptionEvent.LOSE, lost_end=1),
-            "hand over": lambda: subscription.happened(
+            "lose": lambda: subscription.transition(SubscriptionEvent.LOSE, lost_end=1),
+            "hand over": lambda: subscription.transition(
                 SubscriptionEvent.HAND_OVER, in_hand=a_message(0)
             ),
             "another letter": lambda: subscription.begin_letter(a_message(0), b"other"),
@@ -273,7 +273,7 @@ class TestTheStates:
 
     def test_begin_with_what_is_stored_after_a_call_was_left(self) -> None:
         subscription = confirmed()
-        subscription.happened(SubscriptionEvent.HAND_OVER, in_hand=a_message(2))
+        subscription.transition(SubscriptionEvent.HAND_OVER, in_hand=a_message(2))
         subscription.fetched.append(a_message(3))
 
         subscription.reload(Place(LOG, 0), Place(LOG, 0))

@@ -17,8 +17,8 @@ from reliable_pubsub.common.world import World
 from reliable_pubsub.lab.rig.link import LinkTo
 from reliable_pubsub.lab.rig.service import RelayProcess
 from reliable_pubsub.relay.core.push import AnyPush
-from reliable_pubsub.subscriber.core.pull_timer import PushTiming
-from reliable_pubsub.subscriber.push_link import ZmqPushLink
+from reliable_pubsub.subscriber.push.core.pull_timer import PushTiming
+from reliable_pubsub.subscriber.push.push_link import ZmqPushLink
 
 from .harness import PATIENCE_S, Service, eventually
 

@@ -11,25 +11,14 @@ from collections import deque
 from math import inf
 from typing import Final
 
-from msgspec import Struct
-
 from reliable_pubsub.common.core.limits import MIB
 from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.relay.core.push import PushFrames
 
+from ...core.place import Standing
 from .pull_timer import PullTimer
 
 QUEUE_BYTES_MAX: Final = 4 * MIB  # of bodies; further ones are pulled later
-
-
-class Standing(Struct, frozen=True):
-    """The subscriber's position, and the start of the proxy that it belongs to."""
-
-    log: str
-    boot: str
-    cursor: int  # the next offset it wants
-    proxy_cursor: int  # the cursor that the proxy knows
-    heard_s: float = inf  # the proxy must get a request within this time: half the lease
 
 
 class PushQueue:

@@ -16,9 +16,9 @@ from reliable_pubsub.common.core.limits import FETCH_TOPICS_MAX
 from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.relay.core.push import PushFrames
 
-from .pull_timer import PullTimer
-from .push_queue import PushQueue
-from .subscription import TopicSubscription
+from ...core.subscription import TopicSubscription
+from ...push.core.pull_timer import PullTimer
+from ...push.core.push_queue import PushQueue
 
 TAKEN_MAX: Final = FETCH_TOPICS_MAX  # topics at once: their rows are one write
 

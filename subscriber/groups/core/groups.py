@@ -13,12 +13,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import islice
 
+from reliable_pubsub.common.core.answers import AnyReply
 from reliable_pubsub.common.core.batch import Message
-from reliable_pubsub.common.core.conversation import Conversation, Save, Sleep
+from reliable_pubsub.common.core.conversation import Conversation, Save
 from reliable_pubsub.common.core.errors import (
     LeaseLostError,
     LostError,
     NotSubscribedError,
+    PubSubError,
     UsageError,
 )
 from reliable_pubsub.common.core.group_messages import (
@@ -31,9 +33,12 @@ from reliable_pubsub.common.core.group_messages import (
     Taken,
 )
 from reliable_pubsub.common.core.recorder import Call, seen
-from reliable_pubsub.common.core.retry import poll_pause_s
 
-from .fetching import patience_s
+from ...core.delivering import A_LOOP, Source
+from ...core.fetching import patience_s
+from ...core.session import SubscriberSession
+from ...core.subscribing import OnLogChanged
+from ...core.subscription import Running
 from .group_requests import GroupRequests
 from .membership import (
     AHEAD_FROM,
@@ -44,12 +49,9 @@ from .membership import (
     outcomes_of,
     pairs,
 )
-from .session import SubscriberSession
-from .subscribing import OnLogChanged
-from .subscription import Running
 
 
-class Groups:
+class Groups(Source[Membership]):
     """The groups in which one subscriber is a member."""
 
     new_membership = Membership
@@ -130,7 +132,7 @@ class Groups:
             member = self.new_membership(topic, asked)
         member.asked = asked
         cursor = yield from self._requests.join(member, is_new=True)
-        self._tell_lost(member, *member.take_vain())
+        self._tell_lost(member, *member.take_rejected())
         self.members[topic] = member
         return cursor
 
@@ -143,7 +145,7 @@ class Groups:
         session, member = self._session, self.members[topic]
         if fails:
             member.fail()
-        member.come_back()
+        member.settle_in_hand()
         member.give_back_ahead()
         if member.has_noted or (member.pending and member.generation is not None):
             with suppress(NotSubscribedError):  # it is left, or ended, already
@@ -163,81 +165,36 @@ class Groups:
             if self._session.connected:
                 yield from self.leave(topic, ends_group=False, fails=fails)
 
-    # Messages.
+    # The messages, as a source.
 
-    def get(
-        self, member: Membership, messages_max: int, timeout_s: float, *, loops: bool = False
-    ) -> Conversation[list[Message]]:
-        """Count what is in hand as processed, and hand over the next messages.
+    def settle(self, member: Membership) -> Conversation[None]:
+        """Count what is in hand as processed; the next request reports it."""
+        yield from ()
+        member.settle_in_hand()
+        member.was_late = False
 
-        Args:
-            messages_max: 0: none yet; wait until there are some.
-            loops: take more than is handed over, if the loop is fast; so does a `get` of many.
+    def ready(self, member: Membership) -> Conversation[bool | None]:
+        """Report one stretch of lost messages at each call."""
+        if member.lost:
+            one = member.lost.popleft()
+            raise LostError(topic=member.topic, first=one.first, end=one.first + one.count)
+        if (yield from self._is_late(member)) and not member.was_late:
+            member.was_late = True
+            return None
+        return member.has_next
+
+    def arrived(self, member: Membership, count: int, *, asks: bool) -> Conversation[bool]:
+        """Return False: the messages of a group are not pushed."""
+        yield from ()
+        return False
+
+    def request(self, member: Membership, count: int, left_s: float) -> Conversation[None]:
+        """TAKE, which also reports what was settled.
+
+        Take more than is handed over if the loop is fast; so does a `get` of many.
         """
-        member.come_back()
-        with self._session.recorder.call("take", member.topic) as call:
-            deadline_s = self._now_s() + timeout_s
-            empty, was_late = 0, False
-            refused: list[Stretch] = []
-            in_doubt: list[Stretch] = []
-            while True:
-                if member.lost:  # one stretch at each call
-                    one = member.lost.popleft()
-                    raise LostError(topic=member.topic, first=one.first, end=one.first + one.count)
-                if (yield from self._is_late(member, call)) and not was_late:
-                    empty, was_late = 0, True  # they are taken once more, whatever the time is
-                began_s = self._now_s()
-                if member.has_next or (empty and began_s >= deadline_s):
-                    undo = self._session.inbox.undo.before
-                    undo[member] = list(islice(member.fetched, messages_max))
-                    found = member.next(messages_max, began_s)
-                    call.ok(
-                        epoch=self._session.inbox.epoch,
-                        group=member.asked.group,
-                        messages=tuple(map(seen, found)) if call.recorded else (),
-                        refused=pairs(refused),
-                        in_doubt=pairs(in_doubt),
-                        lease_ms=int((member.until_s - began_s) * 1000),
-                    )
-                    return found
-                wanted = messages_max
-                if loops or messages_max >= AHEAD_FROM:
-                    wanted = max(messages_max, member.pace.look_ahead(began_s))
-                late, perhaps = yield from self._take(member, call, wanted, deadline_s - began_s)
-                refused += late
-                in_doubt += perhaps
-                empty += 1
-                now_s = self._now_s()
-                pause_s = min(began_s + poll_pause_s(empty), deadline_s) - now_s
-                if not member.fetched and pause_s > 0:
-                    yield Sleep(pause_s)
-
-    def take(self, member: Membership, timeout_s: float) -> Conversation[Running | list[Message]]:
-        """Count what is in hand as processed, and let a loop take the next messages."""
-        found = yield from self.get(member, 1, timeout_s, loops=True)
-        if not found or self._session.recorder.active:  # each message has a line of its own
-            return found
-        member.give_to_loop(found)
-        until_s = member.until_s
-        return member.begin_run(lambda: self._now_s() >= until_s)
-
-    def find(
-        self, member: Membership, timeout_s: float, *, asks: bool = True
-    ) -> Conversation[None]:
-        """Count what is in hand as processed, and wait until a loop can take the next messages."""
-        yield from self.get(member, 0, timeout_s, loops=True)
-
-    def _take(
-        self, member: Membership, call: Call, wanted: int, left_s: float
-    ) -> Conversation[tuple[Sequence[Stretch], Sequence[Stretch]]]:
-        """One TAKE, which also reports what was settled.
-
-        Args:
-            left_s: the proxy may hold the answer so long.
-
-        Returns:
-            What was settled too late, and what perhaps was.
-        """
+        if count == A_LOOP or count >= AHEAD_FROM:
+            count = max(count, member.pace.look_ahead(self._now_s()))
         wait_ms = int(patience_s(self._session, left_s, member.asked.terms.lease_ms) * 1000)
 
         def make() -> Take:
@@ -248,23 +205,76 @@ class Groups:
                 group=member.asked.group,
                 generation=member.generation,
                 outcomes=member.take_noted(),
-                messages_max=wanted,
+                messages_max=count,
                 received=member.received,
                 fresh=member.is_fresh,
             )
 
         refused: list[Stretch] = []
-        while True:
-            reply = yield from self._requests.asking(member, make, call, wait_ms=wait_ms)
-            if not isinstance(reply, Taken | Settled):
-                self._session.refused(reply, member.topic)
-            refused += reply.refused
-            if isinstance(reply, Taken):
-                break  # else it was the answer to a SETTLE that had been in doubt
-        vain, in_doubt = member.take_vain()
-        refused += vain
+        with self._session.recorder.call("take", member.topic) as call:
+            reply: AnyReply | None = None
+            while not isinstance(reply, Taken):  # else it answers a SETTLE that had been in doubt
+                reply = yield from self._requests.asking(member, make, call, wait_ms=wait_ms)
+                if not isinstance(reply, Taken | Settled):
+                    self._session.refused(reply, member.topic)
+                refused += reply.refused
+            rejected, in_doubt = member.take_rejected()
+            refused += rejected
+            self._settled(member, call, refused, in_doubt)
         self._tell_lost(member, refused, in_doubt)
-        return refused, in_doubt
+
+    def hand_over(self, member: Membership, count: int) -> Conversation[list[Message]]:
+        yield from ()
+        now_s = self._now_s()
+        self._session.inbox.undo.before[member] = list(islice(member.fetched, count))
+        found = member.next(count, now_s)
+        if found and self._session.recorder.active:
+            self._session.recorder.call("take", member.topic).ok(
+                epoch=self._session.inbox.epoch,
+                group=member.asked.group,
+                messages=tuple(map(seen, found)),
+                lease_ms=int((member.until_s - now_s) * 1000),
+            )
+        return found
+
+    def begin_run(self, member: Membership) -> Conversation[Running | None]:
+        """Return None if each message has a line of its own in the journal."""
+        yield from ()
+        until_s = member.until_s
+        is_recorded = self._session.recorder.active
+        return None if is_recorded else member.begin_run(lambda: self._now_s() >= until_s)
+
+    def write(self, member: Membership) -> Conversation[None]:
+        """Do nothing: nothing of a member outlives the process."""
+        yield from ()
+
+    def failed(self, member: Membership, error: PubSubError) -> None:
+        self._session.recorder.call("take", member.topic).failed(error)
+
+    def acknowledge(self, member: Membership) -> Conversation[None]:
+        member.settle_in_hand()
+        yield from self._tell(member, raises=True)
+
+    def record(self, member: Membership, note: bytes) -> Conversation[None]:
+        """Write the note; what is in hand is acknowledged later: a crash repeats, never loses."""
+        yield Save(self._session.inbox.write_note(note), True)
+
+    def _settled(
+        self,
+        member: Membership,
+        call: Call,
+        refused: Sequence[Stretch],
+        in_doubt: Sequence[Stretch],
+        lease_ms: int = 0,
+    ) -> None:
+        """Record what the proxy has answered to outcomes."""
+        call.ok(
+            epoch=self._session.inbox.epoch,
+            group=member.asked.group,
+            refused=pairs(refused),
+            in_doubt=pairs(in_doubt),
+            lease_ms=lease_ms,
+        )
 
     def _tell_lost(
         self, member: Membership, refused: Sequence[Stretch], in_doubt: Sequence[Stretch] = ()
@@ -273,7 +283,7 @@ class Groups:
         for error in errors_of(member.topic, refused, in_doubt):
             self._session.tell(logging.WARNING, str(error), member.topic)
 
-    def _is_late(self, member: Membership, call: Call) -> Conversation[bool]:
+    def _is_late(self, member: Membership) -> Conversation[bool]:
         """Confirm that the fetched messages came; only then they are handed over (rule R29).
 
         Returns:
@@ -285,9 +295,11 @@ class Groups:
 
         is_late = member.drop_late(self._now_s())
         while member.is_unconfirmed:
-            reply = yield from self._requests.asking(member, make, call, confirms=True)
-            if not isinstance(reply, Settled | Taken):
-                self._session.refused(reply, member.topic)
+            with self._session.recorder.call("take", member.topic) as call:
+                reply = yield from self._requests.asking(member, make, call, confirms=True)
+                if not isinstance(reply, Settled | Taken):
+                    self._session.refused(reply, member.topic)
+                self._settled(member, call, reply.refused, ())
             self._tell_lost(member, reply.refused)  # of a request that had been in doubt
             is_late = member.drop_late(self._now_s())
         return is_late
@@ -304,7 +316,7 @@ class Groups:
 
     # Single messages.
 
-    def settle(self, message: Message, how: How, delay_ms: int = 0) -> Conversation[None]:
+    def settle_one(self, message: Message, how: How, delay_ms: int = 0) -> Conversation[None]:
         """Settle a message in hand durably, or extend its lease.
 
         Raises:
@@ -321,20 +333,6 @@ class Groups:
         else:
             member.note(message, how, delay_ms)
             yield from self._tell(member, raises=True)
-
-    def come_back(self, member: Membership) -> Conversation[None]:
-        """Count what is in hand as processed; the next request reports it."""
-        yield from ()
-        member.come_back()
-
-    def acknowledge(self, member: Membership) -> Conversation[None]:
-        """Settle everything in hand durably."""
-        member.come_back()
-        yield from self._tell(member, raises=True)
-
-    def record(self, member: Membership, note: bytes) -> Conversation[None]:
-        """Write the note; what is in hand is acknowledged later: a crash repeats, never loses."""
-        yield Save(self._session.inbox.write_note(note), True)
 
     def keep_alive(self) -> Conversation[None]:
         """Extend the lease of everything in hand."""
@@ -391,7 +389,7 @@ class Groups:
             if pause_s is None:
                 yield from self.reject(message, reason)
             else:
-                yield from self.settle(message, "nack", round(pause_s * 1000))
+                yield from self.settle_one(message, "nack", round(pause_s * 1000))
         except LeaseLostError as late:
             self._session.tell(logging.WARNING, str(late), message.topic)
 
@@ -425,15 +423,9 @@ class Groups:
                     lease_ms = answer.lease_ms
                 letters += answer.letters
                 refused += answer.refused
-            vain, in_doubt = member.take_vain()
-            refused += vain
-            call.ok(
-                epoch=self._session.inbox.epoch,
-                group=member.asked.group,
-                refused=pairs(refused),
-                in_doubt=pairs(in_doubt),
-                lease_ms=lease_ms,
-            )
+            rejected, in_doubt = member.take_rejected()
+            refused += rejected
+            self._settled(member, call, refused, in_doubt, lease_ms)
         for offset in offsets_of(refused):
             member.in_hand.pop(offset, None)
         for error in errors_of(member.topic, refused, in_doubt) if raises else ():

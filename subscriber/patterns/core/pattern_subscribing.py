@@ -21,10 +21,10 @@ from reliable_pubsub.common.core.patterns.matching import Kinds, is_of
 from reliable_pubsub.common.core.patterns.pattern import Pattern
 from reliable_pubsub.common.core.recorder import Call
 
+from ...core.session import SubscriberSession
+from ...core.subscription import Changes, TopicSubscription
+from ...push.core.pushing import Pushing
 from .pattern_subscription import AskedPattern, Condition, PatternSubscription
-from .pushing import Pushing
-from .session import SubscriberSession
-from .subscription import Changes, TopicSubscription
 
 _kinds = Kinds()
 
@@ -42,7 +42,7 @@ class PatternSubscribing:
         Raises:
             NotSubscribedError: it is not.
         """
-        one = self._session.inbox.patterns.get(pattern)
+        one: PatternSubscription | None = self._session.inbox.patterns.get(pattern)
         if one is None:
             client = self._session.client
             raise NotSubscribedError(f"{client!r} has no pattern {pattern}; subscribe first")

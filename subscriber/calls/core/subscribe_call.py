@@ -19,11 +19,11 @@ from reliable_pubsub.common.core.message_base import (
 from reliable_pubsub.common.core.patterns.pattern import Pattern, Topics
 from reliable_pubsub.common.core.start import Now, Position, at_offset
 
+from ...core.subscribing import Asked, lease_ms_of
+from ...groups.core.membership import JoinTerms
+from ...patterns.core.pattern_subscribing import check_pattern
+from ...patterns.core.pattern_subscription import AskedPattern, condition_of
 from .engine import SubscriberEngine
-from .membership import JoinTerms
-from .pattern_subscribing import check_pattern
-from .pattern_subscription import AskedPattern, condition_of
-from .subscribing import Asked, lease_ms_of
 
 GROUP_LEASE_MS = 30_000  # default
 _FOR_PATTERNS = {"match", "where", "start", "qos", "session", "lease_s", "push", "max_deliveries"}

@@ -15,12 +15,13 @@ from reliable_pubsub.common.core.patterns.matching import is_of
 from reliable_pubsub.common.core.patterns.pattern import Pattern, Topics
 from reliable_pubsub.relay.core.push import AnyPush, UnstoredFrames
 
-from .inbox import Inbox
-from .pattern_pushes import PatternPushes, PushesTaken
-from .pattern_subscription import PatternSubscription
+from ...core.inbox import Inbox
+from ...core.place import Standing
+from ...core.subscription import TopicSubscription
+from ...patterns.core.pattern_pushes import PatternPushes, PushesTaken
+from ...patterns.core.pattern_subscription import PatternSubscription
 from .pull_timer import PullTimer, PushCounts, PushTiming
-from .push_queue import PushQueue, Standing
-from .subscription import TopicSubscription
+from .push_queue import PushQueue
 
 
 class PushLink(Protocol):

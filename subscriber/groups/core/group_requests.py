@@ -25,9 +25,9 @@ from reliable_pubsub.common.core.requests import Sub, Unsub
 from reliable_pubsub.common.core.session import SESSIONS_BEGUN_MAX
 from reliable_pubsub.common.core.start import start_in_words
 
+from ...core.session import SubscriberSession
+from ...core.subscribing import OnLogChanged
 from .membership import Membership, PendingRequest
-from .session import SubscriberSession
-from .subscribing import OnLogChanged
 
 
 class GroupRequests:

@@ -34,8 +34,8 @@ from reliable_pubsub.common.core.limits import GROUP_OUTCOMES_MAX
 from reliable_pubsub.common.core.message_base import GroupTerms, Start
 from reliable_pubsub.common.core.wire import decode_batch
 
-from .pace import Pace
-from .subscription import Running
+from ...core.pace import Pace
+from ...core.subscription import Running
 
 _offset = attrgetter("offset")
 AHEAD_MAX = 4_000  # messages that a loop takes at once, in one request and one commit; see `Pace`
@@ -62,6 +62,9 @@ class PendingRequest(Struct, frozen=True):
 class Membership:
     """A member of one group of one topic."""
 
+    pushes: None = None  # see `Deliverable`; groups are polled
+    was_late = False  # whether messages came too late in this call, and others were requested
+
     def __init__(self, topic: str, asked: JoinTerms) -> None:
         self.topic = topic
         self.asked = asked
@@ -70,8 +73,8 @@ class Membership:
         # The offset after the newest message that was held here, and the timestamp of its batch.
         self.cursor: int | None = None
         self.witness_ns: int | None = None
-        self.vain: list[Stretch] = []  # what was settled in vain, and is to be reported
-        self.in_doubt: list[Stretch] = []  # what was perhaps
+        self.rejected: list[Stretch] = []  # settlements, to be reported
+        self.in_doubt: list[Stretch] = []  # possibly rejected
         self.gone: dict[int, Message] = {}  # was in hand when all of it was lost
         self.in_hand: dict[int, Message] = {}
         self.pace = Pace(1, AHEAD_MAX)
@@ -133,7 +136,7 @@ class Membership:
             told = pending.request.outcomes if pending and not pending.confirms else ()
             noted = sorted(self._noted, key=lambda one: one.first)
             self.in_doubt += [Stretch(o.first, o.count) for o in told if o.how != "return"]
-            self.vain += [Stretch(o.first, o.count) for o in noted if o.how != "return"]
+            self.rejected += [Stretch(o.first, o.count) for o in noted if o.how != "return"]
             self.drop()
             self.epoch, self.generation = epoch, generation
 
@@ -145,10 +148,10 @@ class Membership:
         """Continue in the log of the proxy, also if messages of another one were held before."""
         self.log, self.cursor, self.witness_ns = None, None, None
 
-    def take_vain(self) -> tuple[list[Stretch], list[Stretch]]:
-        """What was settled in vain since this was asked last, and what perhaps was."""
-        found = self.vain, self.in_doubt
-        self.vain, self.in_doubt = [], []
+    def take_rejected(self) -> tuple[list[Stretch], list[Stretch]]:
+        """Return the settlements rejected, and possibly rejected, since the last call."""
+        found = self.rejected, self.in_doubt
+        self.rejected, self.in_doubt = [], []
         return found
 
     # What is handed over.
@@ -179,12 +182,6 @@ class Membership:
             self.fetched.clear()
         self.in_hand.update(zip(map(_offset, found), found, strict=True))
         return found
-
-    def give_to_loop(self, found: Sequence[Message]) -> None:
-        """What was handed over is the beginning of a run."""
-        for message in reversed(found):
-            del self.in_hand[message.offset]
-            self.fetched.appendleft(message)
 
     def begin_run(self, over: Callable[[], bool]) -> Running:
         """Let a loop take the fetched messages one by one.
@@ -223,7 +220,7 @@ class Membership:
             self.last_taken = run.messages[run.taken - 1 : run.taken]
             self.keep(self.last_taken[0])
 
-    def come_back(self) -> None:
+    def settle_in_hand(self) -> None:
         """The program has come back: what is in hand is processed."""
         self.gone = {}
         for kept in self.kept.values():

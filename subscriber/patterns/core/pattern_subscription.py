@@ -14,11 +14,12 @@ from reliable_pubsub.common.core.message_base import Terms
 from reliable_pubsub.common.core.pattern_messages import RingPlace
 from reliable_pubsub.common.core.patterns.pattern import Pattern
 from reliable_pubsub.common.core.patterns.predicate import predicate
+from reliable_pubsub.common.core.schemas import msgpack_decoder
 from reliable_pubsub.common.core.undo import Undo
 
-from .pace import Pace
+from ...core.pace import Pace
+from ...core.subscription import AHEAD_MIN, Changes, Running, TopicSubscription
 from .pattern_pushes import PatternPushes
-from .subscription import AHEAD_MIN, Changes, Running, TopicSubscription
 
 PATTERN: Final = "pattern:"  # prefix of the names of rows
 FETCHED_MAX: Final = 5_000  # messages of one FETCH, of all topics together
@@ -33,6 +34,9 @@ class AskedPattern(Struct, frozen=True, kw_only=True):
     where: str = ""  # condition on the headers; "": any message
     terms: Terms = Terms()
     max_deliveries: int | None = None
+
+
+_asked_pattern = msgpack_decoder(AskedPattern).decode
 
 
 class RunPart(NamedTuple):
@@ -150,6 +154,19 @@ class PatternSubscription:
                 return self.ready[0]
             self.ready.popleft()
         return None
+
+
+def load_patterns(
+    stored: Mapping[str, bytes], known: Mapping[Pattern, PatternSubscription], undo: Undo
+) -> dict[Pattern, PatternSubscription]:
+    """Return the patterns of the state; what is known of them is reset to it."""
+    patterns: dict[Pattern, PatternSubscription] = {}
+    for name, value in stored.items():
+        if name.startswith(PATTERN):
+            asked = _asked_pattern(value)
+            patterns[asked.pattern] = known.get(asked.pattern) or PatternSubscription(asked)
+            patterns[asked.pattern].reload(asked, undo)
+    return patterns
 
 
 def condition_of(where: str) -> Condition | None:

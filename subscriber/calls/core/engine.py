@@ -32,22 +32,21 @@ from reliable_pubsub.common.core.recorder import seen
 from reliable_pubsub.common.core.retry import poll_pause_s
 from reliable_pubsub.common.core.stopping import Until, until_stopped
 
-from .dead_letters import DeadLetters
-from .delivering import Delivering
-from .fetching import Fetching, OnLowerQoS
-from .groups import Groups
-from .membership import JoinTerms, Membership
-from .pattern_delivering import PatternDelivering
-from .pattern_fetching import PatternFetching
-from .pattern_subscribing import PatternSubscribing
-from .pattern_subscription import AskedPattern, PatternSubscription
-from .pushing import Pushing
-from .requests import Requests
-from .session import SubscriberSession
-from .subscribing import Asked, OnLogChanged, Subscribing
-from .subscription import Running, TopicSubscription
-
-Delivers = Delivering | Groups | PatternDelivering  # each has its kind of holder
+from ...core.dead_letters import DeadLetters
+from ...core.delivering import Delivering, Source
+from ...core.fetching import Fetching, OnLowerQoS
+from ...core.requests import Requests
+from ...core.session import SubscriberSession
+from ...core.subscribing import Asked, OnLogChanged, Subscribing
+from ...core.subscription import Running, TopicSubscription
+from ...core.topic_source import TopicSource
+from ...groups.core.groups import Groups
+from ...groups.core.membership import JoinTerms
+from ...patterns.core.pattern_fetching import PatternFetching
+from ...patterns.core.pattern_source import PatternSource
+from ...patterns.core.pattern_subscribing import PatternSubscribing
+from ...patterns.core.pattern_subscription import AskedPattern, PatternSubscription
+from ...push.core.pushing import Pushing
 
 
 class SubscriberEngine:
@@ -82,8 +81,9 @@ class SubscriberEngine:
             on_lower_qos=on_lower_qos,
         )
         self._dead_letters = DeadLetters(session, self._requests)
-        self._delivering = Delivering(
-            session, self._requests, self._fetching, self._dead_letters, pushing, now_s=now_s
+        self._delivering = Delivering(pushing, now_s=now_s)
+        self._topics = TopicSource(
+            session, self._requests, self._fetching, self._dead_letters, now_s=now_s
         )
         self.groups = Groups(session, on_log_changed=on_log_changed, now_s=now_s)
         self._patterns = PatternSubscribing(session, pushing)
@@ -91,13 +91,13 @@ class SubscriberEngine:
             session,
             self._subscribing,
             self._patterns,
-            self._delivering,
+            self._topics,
             self._fetching,
             pushing,
             now_s=now_s,
         )
-        self._pattern_delivering = PatternDelivering(
-            session, self._patterns, self._delivering, pattern_fetching, pushing, now_s=now_s
+        self._pattern_source = PatternSource(
+            session, self._patterns, self._delivering, self._topics, pattern_fetching
         )
 
     def begin_again(self, stored: Mapping[str, bytes]) -> None:
@@ -250,14 +250,23 @@ class SubscriberEngine:
 
     # Messages.
 
-    def of(self, topic: Topics) -> tuple[Delivers, Any]:
-        """What delivers the messages of a topic, of its group, or of a pattern; and its state."""
+    def of(self, topic: Topics) -> tuple[Source[Any], Any]:
+        """Return the source of a topic's messages, of its group's or a pattern's; and its state."""
         if isinstance(topic, Pattern):
-            return self._pattern_delivering, self._patterns.of(topic)
+            return self._pattern_source, self._patterns.of(topic)
         member = self.groups.members.get(topic)
         if member is not None:
             return self.groups, member
-        return self._delivering, self.session.inbox.of(topic)
+        return self._topics, self.session.inbox.of(topic)
+
+    def get(self, topic: Topics, count: int, timeout_s: float) -> Conversation[list[Message]]:
+        """Settle the messages in hand, and deliver the next ones."""
+        return self._delivering.get(*self.of(topic), count, timeout_s)
+
+    def acknowledge(self, topic: Topics) -> Conversation[None]:
+        """Settle the messages in hand; return when the proxy has stored it."""
+        source, state = self.of(topic)
+        return source.acknowledge(state)
 
     def take(
         self, topic: Topics, wait_s: float, until: Until | None
@@ -270,16 +279,16 @@ class SubscriberEngine:
         Returns:
             The state that they are of; and no messages where the loop ends.
         """
-        delivers, state = self.of(topic)
+        source, state = self.of(topic)
+        taking = self._delivering.take(source, state, wait_s)
         if until is None:
-            return state, (yield from delivers.take(state, wait_s))
+            return state, (yield from taking)
         if not until.is_over():
-            taking = until_stopped(delivers.take(state, wait_s), until.is_over)
             try:
-                return state, (yield from taking)
+                return state, (yield from until_stopped(taking, until.is_over))
             except StoppedError:
                 pass
-        yield from delivers.come_back(state)
+        yield from self._delivering.settle_in_hand(source, state)
         until.heed()
         return state, []
 
@@ -289,8 +298,8 @@ class SubscriberEngine:
         if isinstance(topic, Pattern) and topic not in inbox.patterns:  # it was unsubscribed
             yield Save(inbox.write_note(note), True)
             return
-        delivers, holder = self.of(topic)
-        yield from delivers.record(holder, note)
+        source, state = self.of(topic)
+        yield from source.record(state, note)
 
     def keep_alive(self) -> Conversation[None]:
         """Renew the lease of every subscription, and of what is in hand of groups."""
@@ -308,26 +317,23 @@ class SubscriberEngine:
         """
         found = [(topic, *self.of(topic)) for topic in topics]
         deadline_s = self._now_s() + timeout_s
-        for _, delivers, holder in found:
-            yield from delivers.come_back(holder)
+        for _, source, state in found:
+            yield from self._delivering.settle_in_hand(source, state)
         if len(found) == 1:
-            topic, delivers, holder = found[0]
-            yield from delivers.find(holder, timeout_s)
-            return topic if holder.has_next else None
+            ((topic, source, state),) = found
+            return topic if (yield from self._delivering.find(source, state, timeout_s)) else None
         empty = 0
         while True:
-            for topic, delivers, holder in found:
-                yield from delivers.find(holder, 0.0, asks=False)
-                if holder.has_next:
+            for topic, source, state in found:
+                if (yield from self._delivering.find(source, state, 0.0, asks=False)):
                     return topic
             left_s = deadline_s - self._now_s()
             if left_s <= 0:
                 return None
             empty += 1
-            pushed = [None if isinstance(one, Membership) else one.pushes for *_, one in found]
-            waited = [one for one in pushed if one is not None]
-            if len(waited) == len(found):
-                yield from self.pushing.wait(waited, left_s)
+            pushed = [state.pushes for *_, state in found if state.pushes is not None]
+            if len(pushed) == len(found):
+                yield from self.pushing.wait(pushed, left_s)
             else:
                 yield Sleep(min(poll_pause_s(empty), left_s))
 
@@ -371,7 +377,7 @@ class SubscriberEngine:
     def nack(self, message: Message, delay_ms: int) -> Conversation[None]:
         """Give a message of a group back."""
         self.keep(message)
-        yield from self.groups.settle(message, "nack", delay_ms)
+        yield from self.groups.settle_one(message, "nack", delay_ms)
 
     def break_off(self, *, tells_cursors: bool) -> Conversation[None]:
         """End without the messages in hand: they are redelivered, marked; groups have them back.
@@ -393,7 +399,7 @@ class SubscriberEngine:
         subscriptions = list(self.session.inbox.subscriptions.values())
         for subscription in subscriptions:
             if subscription.in_hand is not None or subscription.letter is not None:
-                yield from self._delivering.come_back(subscription)
+                yield from self._delivering.settle_in_hand(self._topics, subscription)
         for subscription in [one for one in subscriptions if one.is_to_be_told(ahead=tells_ahead)]:
             yield from self._requests.acknowledge(subscription)
         clean = [one for one in self.session.inbox.patterns.values() if one.is_clean]

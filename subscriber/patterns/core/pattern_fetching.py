@@ -21,15 +21,15 @@ from reliable_pubsub.common.core.limits import (
 from reliable_pubsub.common.core.message_base import Start, Terms
 from reliable_pubsub.common.core.pattern_messages import Fetch, Fetched, FetchedTopic, Told
 
-from .delivering import Delivering
-from .fetching import Fetching, patience_s
+from ...core.fetching import Fetching, patience_s
+from ...core.place import Place
+from ...core.session import SubscriberSession
+from ...core.subscribing import Asked, Subscribing
+from ...core.subscription import TopicSubscription
+from ...core.topic_source import TopicSource
+from ...push.core.pushing import Pushing
 from .pattern_subscribing import PatternSubscribing, pattern_in_words
 from .pattern_subscription import FETCHED_MAX, PatternSubscription
-from .place import Place
-from .pushing import Pushing
-from .session import SubscriberSession
-from .subscribing import Asked, Subscribing
-from .subscription import TopicSubscription
 
 
 class PatternFetching:
@@ -40,7 +40,7 @@ class PatternFetching:
         session: SubscriberSession,
         subscribing: Subscribing,
         patterns: PatternSubscribing,
-        delivering: Delivering,
+        topics: TopicSource,
         fetching: Fetching,
         pushing: Pushing,
         *,
@@ -49,7 +49,7 @@ class PatternFetching:
         self._session = session
         self._subscribing = subscribing
         self._patterns = patterns
-        self._delivering = delivering
+        self._topics = topics
         self._fetching = fetching
         self._pushing = pushing
         self._now_s = now_s
@@ -69,14 +69,14 @@ class PatternFetching:
         one.pace.found(sum(len(each.subscription.fetched) for each in taken or ()), self._now_s())
         return bool(taken) or (taken is not None and not asks)
 
-    def fetch(
-        self, one: PatternSubscription, left_s: float, messages_max: int
-    ) -> Conversation[None]:
+    def fetch(self, one: PatternSubscription, left_s: float, *, loops: bool) -> Conversation[None]:
         """One FETCH: send cursors, and take what comes.
 
         Args:
+            loops: as many messages as a loop takes in a short time.
             left_s: how long the proxy may hold its answer; not where pushes may come.
         """
+        messages_max = one.pace.look_ahead(self._now_s()) if loops else FETCHED_MAX
         wait_s = 0.0
         if one.ring is not None and (one.pushes is None or self._pushing.is_refused):
             wait_s = patience_s(self._session, left_s, one.asked.terms.lease_ms)
@@ -237,7 +237,7 @@ class PatternFetching:
         if not each.is_subscribed:
             asked = Asked(terms=terms, max_deliveries=one.asked.max_deliveries)
             yield from self._subscribing.subscribe(each, asked)
-        yield from self._delivering.settle(each)  # in hand through another subscription
+        yield from self._topics.settle(each)  # in hand through another subscription
         with self._session.recorder.call("get", each.topic):
             yield from self._fetching.pull(each, FETCHED_MAX)
             yield from self._fetching.read_qos0(each, FETCHED_MAX)

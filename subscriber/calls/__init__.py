@@ -1,0 +1,1 @@
+"""The calls of a subscriber, which know all of its features."""

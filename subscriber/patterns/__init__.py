@@ -1,0 +1,1 @@
+"""Patterns: one subscription for all topics that match."""

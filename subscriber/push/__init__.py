@@ -1,0 +1,1 @@
+"""Push: messages arrive without a request."""
