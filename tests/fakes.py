@@ -51,6 +51,7 @@ from reliable_pubsub.proxy.core.stored import (
     StoredTopic,
     StoredTransaction,
 )
+from reliable_pubsub.proxy.core.feature import Tables
 from reliable_pubsub.proxy.features import TABLES
 from reliable_pubsub.proxy.groups.state import StoredGroup, at_rest
 
@@ -384,11 +385,12 @@ class MemoryProxy:
         boot: str = "boot-1",
         log: MemoryLog | None = None,
         attention: Attention | None = None,
+        tables: Tables = TABLES,
     ) -> None:
-        self.settings = settings
+        self.settings, self.tables = settings, tables
         self.log = log or MemoryLog()
         setup = a_setup(self.log, boot=boot, settings=settings)
-        self.engine = Engine(stored, replace(setup, attention=attention or setup.attention), TABLES)
+        self.engine = Engine(stored, replace(setup, attention=attention or setup.attention), tables)
         self.now_ns = NOW_NS
         self.now_s = 0.0  # monotonic clock, as of the last tick
         self.is_full = False  # its disk
@@ -484,7 +486,8 @@ class MemoryProxy:
         """Kill this proxy; start it again from what is durable."""
         boot = f"boot-{self.boots + 1}"
         stored = as_stored(self.durable)
-        next_one = MemoryProxy(stored, settings=self.settings, boot=boot, log=self.log)
+        given: dict[str, Any] = {"settings": self.settings, "log": self.log, "tables": self.tables}
+        next_one = MemoryProxy(stored, boot=boot, **given)
         next_one.boots = self.boots + 1
         next_one.clock, next_one.meanwhile = self.clock, self.meanwhile
         return next_one

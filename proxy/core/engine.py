@@ -68,7 +68,7 @@ from .feature import Arrival, Tables
 from .local_time import LocalTime
 from .outputs import Answer, Deed, HeldAnswer, Output, Visible, Work
 from .records import Decision
-from .replies import echo, malformed, misplaced, too_many
+from .replies import echo, malformed, misplaced, not_served, too_many
 from .sessions import heard
 from .state import BrokerSettings, EngineTiming, Record, Setup, State
 from .stored import StoredState
@@ -193,6 +193,10 @@ class Engine:
         self.requests_count += 1
         if excess is not None:
             self.answer(reply_to, too_many(self.state, request, excess))
+            return
+        if type(request) not in self._tables.verbs:
+            self.malformed_count += 1
+            self.answer(reply_to, not_served(self.state, request))
             return
         endpoint = self._tables.endpoints.get(type(request), "subscriber")
         is_here = (request.role if isinstance(request, Hello) else endpoint) in (role, None)

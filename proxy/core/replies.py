@@ -58,6 +58,12 @@ def misplaced(state: State, request: AnyRequest, role: Role) -> Malformed:
     return malformed(state, text, request)
 
 
+def not_served(state: State, request: AnyRequest) -> Malformed:
+    """Answer a request of a feature that this proxy does not have."""
+    text = f"{request.__struct_config__.tag} is not served: this proxy runs without that feature"
+    return malformed(state, text, request)
+
+
 def malformed(state: State, text: str, request: AnyRequest | None = None) -> Malformed:
     """The reply to an undecodable request (without an echo), or to one at a wrong endpoint."""
     if request is not None:
