@@ -10,19 +10,26 @@ from collections import OrderedDict
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from ipaddress import IPv6Address, ip_address
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
+from .scrapes import Scrapes
 from .threads import Shortage
-
-if TYPE_CHECKING:
-    from .metrics_server import Pages
 
 CONNECTIONS_MAX: Final = 8  # at once; another one takes the place of the oldest
 REQUEST_S_MAX: Final = 5.0  # that a peer may take for each line of its request
 TEXT: Final = "text/plain; charset=utf-8"
 
 
-def server_for(host: str, port: int, pages: Pages[Any]) -> ThreadingHTTPServer:
+class Served(Protocol):
+    """What the pages show."""
+
+    scrapes: Scrapes[Any]
+
+    def metrics(self) -> bytes:
+        """Return the text exposition format."""
+
+
+def server_for(host: str, port: int, pages: Served) -> ThreadingHTTPServer:
     """Bind a server of these pages.
 
     Args:
@@ -45,7 +52,7 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 16
 
-    def __init__(self, address: tuple[str, int], pages: Pages[Any]) -> None:
+    def __init__(self, address: tuple[str, int], pages: Served) -> None:
         self.pages = pages
         self._open: OrderedDict[socket.socket, None] = OrderedDict()  # the oldest first
         self._changing = threading.Lock()  # of the line above

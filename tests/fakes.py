@@ -37,6 +37,7 @@ from reliable_pubsub.proxy.core.applying import apply, committed
 from reliable_pubsub.proxy.core.batches import BatchReader, LogBatch
 from reliable_pubsub.proxy.core.broker import without_storage
 from reliable_pubsub.proxy.core.engine import Engine
+from reliable_pubsub.proxy.core.feature import Tables
 from reliable_pubsub.proxy.core.outputs import Answer as AnswerToSend
 from reliable_pubsub.proxy.core.outputs import Visible, Work
 from reliable_pubsub.proxy.core.records import Appended, Decision, Granted, TopicCreated, Trimmed
@@ -51,7 +52,6 @@ from reliable_pubsub.proxy.core.stored import (
     StoredTopic,
     StoredTransaction,
 )
-from reliable_pubsub.proxy.core.feature import Tables
 from reliable_pubsub.proxy.features import TABLES
 from reliable_pubsub.proxy.groups.state import StoredGroup, at_rest
 

@@ -14,7 +14,7 @@ import struct
 import sys
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import zmq
 from msgspec import Struct
@@ -22,10 +22,6 @@ from msgspec import Struct
 from .core.allowance import Tally, TcpCounters
 from .core.attendance import Excess
 from .listener import ListenerGate, borrowed, cut, hear
-
-if TYPE_CHECKING:
-    from .authentication import Authentication
-    from .entrance import Entrance
 
 FRAMES_KEPT_MAX: Final = 64  # of a message; ours have three, and an envelope
 FRAMES_TURN_MAX: Final = 5_000  # of a message that are taken at once
@@ -80,6 +76,32 @@ class Received(Struct, frozen=True, gc=False):
 _LET_GO: Final = Received([], None)
 
 
+class Authenticates(Protocol):
+    """What says whose a connection is: `Authentication`."""
+
+    @property
+    def knows_keys(self) -> bool:
+        """Whether each connection has a known key."""
+
+    def sender(
+        self, first: zmq.Frame, connection: Connection | None, /
+    ) -> tuple[str | None, Excess | None]:
+        """Return the key of a message, and what its connection is too many of."""
+
+
+class Admits(Protocol):
+    """What decides who comes in: `Entrance`."""
+
+    def admits(self, address: str, /) -> bool:
+        """Return whether a connection comes in."""
+
+    def left(self) -> None:
+        """Note that a connection has ended."""
+
+    def leads_to(self, connections: Connections, /) -> None:
+        """Remember whose connections these are."""
+
+
 class Connections:
     """Belongs to the thread of the loop, whichever thread has the socket.
 
@@ -90,7 +112,7 @@ class Connections:
         self,
         context: zmq.Context[zmq.Socket[bytes]],
         endpoint: zmq.Socket[bytes],
-        authentication: Authentication | None = None,
+        authentication: Authenticates | None = None,
     ) -> None:
         """Watch a socket that is not bound yet.
 
@@ -109,7 +131,7 @@ class Connections:
         self._is_more = False  # frames of that message are still to be taken
         self._size_bytes = 0  # of these frames, as they came
         self.drains = 0  # how often nothing was left to be taken
-        self.entrance: Entrance | None = None  # None: each connection comes in
+        self.entrance: Admits | None = None  # None: each connection comes in
         self.is_shut = False  # no connection comes in for now; set by a guard
         self.unknown_keys = self.failed_handshakes = 0  # connections that were refused for these
         address = f"inproc://connections-{secrets.token_hex(8)}"

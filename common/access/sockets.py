@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import zmq
 from msgspec import Struct
@@ -27,12 +26,8 @@ from ..transport import (
     connect,
     use_keys_of,
 )
-from .connections import Connections
+from .connections import Admits, Authenticates, Connections
 from .listener import ListenerGate, listen
-
-if TYPE_CHECKING:
-    from .authentication import Authentication
-    from .entrance import Entrance
 
 Context = zmq.Context[zmq.Socket[bytes]]
 Socket = zmq.Socket[bytes]
@@ -69,8 +64,8 @@ def listening(
     endpoint: str,
     what: str,
     *,
-    authentication: Authentication | None = None,
-    entrance: Entrance | None = None,
+    authentication: Authenticates | None = None,
+    entrance: Admits | None = None,
     sent_max: int,
     frame_bytes_max: int = FRAME_BYTES_MAX,
     receive_buffer_bytes: int | None = None,
