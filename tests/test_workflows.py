@@ -38,7 +38,7 @@ def test_the_quick_checks_run_on_every_python_that_is_promised() -> None:
 
     matrix = WORKFLOWS["checks"]["jobs"]["quick"]["strategy"]["matrix"]
 
-    assert matrix["python"] == promised
+    assert set(promised) <= set(matrix["python"])
     assert [one["system"] for one in matrix["include"]] == ["macos-latest"]
 
 
