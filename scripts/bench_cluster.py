@@ -144,8 +144,9 @@ class Jobs:
         puts = job in ("load", "replay")
         endpoint = self._running.publishers if puts else self._running.subscribers
         reading = ("--subscriber-endpoint", self._running.subscribers) if puts else ()
-        spark = ("--master", self._master, "--quiet", "--endpoint", endpoint, *reading)
-        command = [sys.executable, "-m", "reliable_pubsub", "pipeline", job, *words, *spark]
+        spark = () if job == "replay" else ("--master", self._master)  # a replay needs no Spark
+        words += (*spark, "--quiet", "--endpoint", endpoint, *reading)
+        command = [sys.executable, "-m", "reliable_pubsub", "pipeline", job, *words]
         begin_s = time.perf_counter()
         with ChildProcess(command, self._log, environment=SPARK) as process:
             with Memory(process.pid) as memory:
