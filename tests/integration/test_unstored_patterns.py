@@ -118,9 +118,15 @@ def test_a_step_file_writes_what_a_pattern_gets_at_qos_0(running: Service) -> No
 def test_an_acknowledged_pattern_at_qos_0_that_ends_begins_with_new_messages(
     running: Service,
 ) -> None:
-    with running.open_subscriber("s") as subscriber, open_publisher(running) as publisher:
+    with (
+        running.open_subscriber("s") as subscriber,
+        running.open_subscriber("other") as other,
+        open_publisher(running) as publisher,
+    ):
         subscriber.subscribe(match=HEAT, qos=0)
-        put_some(publisher, 0)
+        other.subscribe(match=HEAT, qos=0)
+        before = put_some(publisher, 0)
+        collected(other, len(before), by_get)  # none of them is on its way to the proxy
         subscriber.get(HEAT, timeout_s=PATIENCE_S)
         subscriber.acknowledge(HEAT)
         subscriber.unsubscribe(HEAT)
