@@ -25,7 +25,7 @@ Complete = Callable[[Any, Any, Decision], Decision]
 Admit = Callable[[Any, AnyRequest, "Arrival"], AnyRequest | None]
 # After a verb that makes records: return the decision, or a refusal in its place.
 Judge = Callable[[Any, AnyRequest, Decision], Decision]
-# Frames that are no request of a client: return whether they were answered.
+# Take frames that are no request of a client; return whether they were answered.
 Foreign = Callable[[Any, Sequence[bytes], "Arrival"], bool]
 
 

@@ -128,6 +128,30 @@ def store_batch(writes: Writes, batch: LogBatch) -> None:
     writes.rows["publisher"][topic_id, publisher, qos] = newest
 
 
+class LetterStored(Record, frozen=True, gc=False):
+    """A dead letter is stored, for a message whose end is recorded in the same decision."""
+
+    letter: Appended
+
+    @property
+    def body(self) -> bytes:
+        """The body of the dead letter."""
+        return self.letter.body
+
+    @property
+    def batch(self) -> LogBatch:
+        """The dead letter."""
+        return self.letter
+
+    def apply(self, state: State) -> None:
+        """Append the dead letter."""
+        append(state, self.letter)
+
+    def store(self, writes: Writes) -> None:
+        """Add the dead letter."""
+        store_batch(writes, self.letter)
+
+
 class Granted(Record, frozen=True, gc=False):
     """A client was granted a new epoch."""
 

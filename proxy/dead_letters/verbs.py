@@ -20,12 +20,11 @@ from reliable_pubsub.common.core.transaction_messages import Stage
 from reliable_pubsub.common.core.wire import decode_batch
 
 from ..core.appending import next_batch, topic_for
-from ..core.batches import LogBatch
 from ..core.changed_log import not_this_log
 from ..core.feature import Feature
 from ..core.lines import Lines, seen_in
 from ..core.reading import subscription_of
-from ..core.records import Appended, Decision, append, store_batch
+from ..core.records import Decision, LetterStored
 from ..core.replies import decided, echo, malformed
 from ..core.rows import Writes
 from ..core.state import Record, State
@@ -35,25 +34,14 @@ from ..core.topic_log import PublisherMark, TopicLog
 from ..groups.records import GroupLetter
 
 
-class DeadLettered(Record, frozen=True, gc=False):
+class DeadLettered(LetterStored, frozen=True, gc=False):
     """A message is rejected: its dead letter is stored and the cursor moved, both or neither."""
 
-    letter: Appended
     moved: CursorMoved
-
-    @property
-    def body(self) -> bytes:
-        """The body of the dead letter."""
-        return self.letter.body
-
-    @property
-    def batch(self) -> LogBatch:
-        """The dead letter."""
-        return self.letter
 
     def apply(self, state: State) -> None:
         """Append the dead letter and acknowledge its message."""
-        append(state, self.letter)
+        super().apply(state)
         self.moved.apply(state)
 
     def has_become_durable(self, state: State) -> None:
@@ -62,7 +50,7 @@ class DeadLettered(Record, frozen=True, gc=False):
 
     def store(self, writes: Writes) -> None:
         """Add the dead letter, and replace the subscription."""
-        store_batch(writes, self.letter)
+        super().store(writes)
         self.moved.store(writes)
 
     def describe(self, lines: Lines) -> None:

@@ -8,9 +8,8 @@ from reliable_pubsub.common.core import journal
 from reliable_pubsub.common.core.group_messages import Grant, Outcome, Stretch
 from reliable_pubsub.common.core.message_base import GroupTerms, Terms
 
-from ..core.batches import LogBatch
 from ..core.lines import Lines, seen_in
-from ..core.records import Appended, append, store_batch
+from ..core.records import LetterStored
 from ..core.rows import Writes, encode
 from ..core.state import Record, State
 from ..core.subscriptions import Subscription
@@ -121,32 +120,13 @@ class GroupChanged(Record, frozen=True, gc=False):
         )
 
 
-class GroupLetter(Record, frozen=True, gc=False):
+class GroupLetter(LetterStored, frozen=True, gc=False):
     """The dead letter of a message of a group; a `GroupChanged` of the same decision ends it."""
 
-    letter: Appended
     topic_id: int  # of the message
     group: str
     generation: int
     offset: int
-
-    @property
-    def body(self) -> bytes:
-        """The body of the dead letter."""
-        return self.letter.body
-
-    @property
-    def batch(self) -> LogBatch:
-        """The dead letter."""
-        return self.letter
-
-    def apply(self, state: State) -> None:
-        """Append the dead letter."""
-        append(state, self.letter)
-
-    def store(self, writes: Writes) -> None:
-        """Add the dead letter."""
-        store_batch(writes, self.letter)
 
     def describe(self, lines: Lines) -> None:
         """Write the dead letter and its message."""

@@ -14,27 +14,12 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.access.core.authorisation import Authority
 from reliable_pubsub.common.core.actions import AdminRequest
-from reliable_pubsub.common.core.answers import (
-    Full,
-    Lost,
-    Malformed,
-    MessageBatches,
-    StorageFull,
-)
+from reliable_pubsub.common.core.answers import Full, Lost, Malformed, MessageBatches, StorageFull
 from reliable_pubsub.common.core.attention import Attention
 from reliable_pubsub.common.core.dead_letter import DEAD_SUFFIX
 from reliable_pubsub.common.core.limits import TOPICS_MAX
 from reliable_pubsub.common.core.message_base import Role
-from reliable_pubsub.common.core.requests import (
-    Ack,
-    AnyRequest,
-    Bye,
-    Dead,
-    Get,
-    Hello,
-    Sub,
-    Unsub,
-)
+from reliable_pubsub.common.core.requests import Ack, AnyRequest, Bye, Dead, Get, Hello, Sub, Unsub
 from reliable_pubsub.common.core.settings import OnBound
 from reliable_pubsub.proxy.core.engine import Engine
 from reliable_pubsub.proxy.core.outputs import Answer, Visible, Work
