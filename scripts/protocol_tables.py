@@ -1,6 +1,6 @@
 """Write what pages in docs take from the code: see --help.
 
-In docs/protocol.md and docs/protocol-push.md:
+In docs/internals/protocol.md and docs/internals/protocol-push.md:
 
 - In a table of fields (its first column is `field`): rows, types and defaults come from the type
   that the heading above names; the meanings stay. A field that is new gets the meaning `?`.
@@ -10,7 +10,7 @@ In docs/protocol.md and docs/protocol-push.md:
 - Below a verb, in a line that begins with `Answers, and [what to do]`: all of them, from the tables
   of answers.
 
-All of docs/guarantees-tests.md, from tests/guarantees.txt.
+All of docs/internals/guarantees-tests.md, from tests/guarantees.txt.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from scripts import guarantee_tests
 from tests.wire.vectors import CONTENT, Vector, vector
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = (DOCS / "protocol.md", DOCS / "protocol-push.md")
+PAGES = (DOCS / "internals" / "protocol.md", DOCS / "internals" / "protocol-push.md")
 BYTES_A_LINE = 16
 VALUE_CHARS_MAX = 76
 

@@ -1,4 +1,4 @@
-"""The recipes of docs/pipeline.md, run as they are on the page, and their batches repeated."""
+"""The recipes of docs/how-to/pipeline.md, run as printed, and their batches repeated."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(block: str, topics: Any, spark: SparkSession) -> dict[str, Any]:
     # The Java of the session has another working directory, which outlives the test.
     once = once.replace('"checkpointLocation", "', f'"checkpointLocation", "{Path.cwd()}/')
     names = {"topics": topics}
-    exec(compile(once, "docs/pipeline.md", "exec"), names)
+    exec(compile(once, "docs/how-to/pipeline.md", "exec"), names)
     for query in spark.streams.active:
         query.awaitTermination()
     return names
