@@ -95,9 +95,9 @@ LINES_MAX: dict[str, int] = {
     "publisher": 4_800,
     "relay": 3_660,
     "reliable_pubsub": 300,
-    "scripts": 16_850,
+    "scripts": 17_100,  # with the reference and the site, 370 lines
     "subscriber": 8_400,
-    "tests": 68_400,  # of `lab/testing`, installing from anything, and the examples by task
+    "tests": 68_600,  # of `lab/testing`, installing from anything, and the examples by task
 }
 VECTORS = "tests.wire.vectors"  # data, which a tool writes into the pages
 WAITING = frozenset({"zmq", "time", "socket", "threading", "subprocess", "multiprocessing"})
