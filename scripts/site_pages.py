@@ -23,6 +23,9 @@ PARTS: Final = {
     "Teach": ["teach"],
     "Internals": ["internals", "decisions"],
 }
+# Where users find answers: pages of other folders come later in a search.
+BOOSTS: Final = {"start": 4.0, "how-to": 4.0, "concepts": 4.0, "reference": 2.0, "teach": 1.0}
+BOOST: Final = 0.2
 # These come first in their folder; the others follow by name.
 FIRST: Final = ("README", "tutorial", "python", "commands", "architecture", "lab")
 _LINK: Final = re.compile(r"(\]\()([^)\s#]+)([^)\s]*\))")
@@ -65,6 +68,7 @@ def on_config(config: Any) -> Any:
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """Return a page as the site needs it (a hook of MkDocs)."""
     folder = os.path.dirname(f"docs/{page.file.src_uri}")
+    page.meta["search"] = {"boost": BOOSTS.get(os.path.basename(folder), BOOST)}
 
     def led(link: re.Match[str]) -> str:
         target = os.path.normpath(os.path.join(folder, link[2]))

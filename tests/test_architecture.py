@@ -95,9 +95,9 @@ LINES_MAX: dict[str, int] = {
     "publisher": 4_800,
     "relay": 3_660,
     "reliable_pubsub": 300,
-    "scripts": 17_100,  # with the reference and the site, 370 lines
+    "scripts": 17_150,  # with the reference and the site, 380 lines
     "subscriber": 8_400,
-    "tests": 68_600,  # of `lab/testing`, installing from anything, and the examples by task
+    "tests": 68_800,  # of `lab/testing`, installing from anything, and the examples by task
 }
 VECTORS = "tests.wire.vectors"  # data, which a tool writes into the pages
 WAITING = frozenset({"zmq", "time", "socket", "threading", "subprocess", "multiprocessing"})
