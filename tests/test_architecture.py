@@ -95,9 +95,9 @@ LINES_MAX: dict[str, int] = {
     "publisher": 4_800,
     "relay": 3_660,
     "reliable_pubsub": 300,
-    "scripts": 16_850,
+    "scripts": 17_150,  # with the reference and the site, 380 lines
     "subscriber": 8_400,
-    "tests": 68_400,  # of `lab/testing`, installing from anything, and the examples by task
+    "tests": 68_800,  # of `lab/testing`, installing from anything, and the examples by task
 }
 VECTORS = "tests.wire.vectors"  # data, which a tool writes into the pages
 WAITING = frozenset({"zmq", "time", "socket", "threading", "subprocess", "multiprocessing"})
@@ -283,7 +283,7 @@ def texts_and_names_use_plain_words(tree: ast.Module, file: str) -> Iterator[str
             texts += [(t.start[0], t.string) for t in tokens if t.type == tokenize.COMMENT]
     for line, text in texts:
         for word in (word for rule in rules for word in rule.findall(text)):
-            yield f"{file}:{line}: {word!r}; say what happens, in the terms of docs/glossary.md"
+            yield f"{file}:{line}: {word!r}; use the terms of docs/reference/glossary.md"
 
 
 def no_test_waits(tree: ast.Module, file: str) -> Iterator[str]:
@@ -372,7 +372,7 @@ RULES: list[tuple[Rule, list[Path]]] = [
 
 @pytest.mark.parametrize(("rule", "files"), RULES, ids=[rule.__name__ for rule, _ in RULES])
 def test_the_house_rule(rule: Rule, files: list[Path]) -> None:
-    """The rest of docs/architecture.md; what ruff knows is in pyproject.toml."""
+    """The rest of docs/internals/architecture.md; what ruff knows is in pyproject.toml."""
     problems = {name_of(file): list(rule(tree_of(file), name_of(file))) for file in files}
     broken = {name for name, found in problems.items() if found}
 
