@@ -23,7 +23,7 @@ with Publisher("bank") as bank:
             raise RuntimeError("the account is closed")
     except RuntimeError:
         show("after an error")
-    with bank.transaction() as transfer:
-        transfer.put("debits", b"42")
-        transfer.put("credits", b"42")
+    with bank.transaction() as payment:
+        payment.put("debits", b"42")
+        payment.put("credits", b"42")
     show("after the block")
