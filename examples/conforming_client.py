@@ -8,8 +8,6 @@ It keeps the contract of `reliable-pubsub conformance`, and passes it:
 As a publisher it puts the lines of its standard input; as a subscriber it appends what it gets.
 """
 
-# ruff: noqa: T201
-
 from __future__ import annotations
 
 import json

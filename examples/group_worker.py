@@ -16,7 +16,7 @@ def resize(job: Message) -> None:
     """Do one job; an exception makes it fail."""
     if not job.payload.endswith(b".png"):
         raise ValueError(f"{job.payload!r} is no picture")
-    print("resized", job.payload.decode())  # noqa: T201
+    print("resized", job.payload.decode())
 
 
 def work(worker: str, timeout_s: float | None = None) -> None:

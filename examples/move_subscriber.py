@@ -24,4 +24,4 @@ def read_again(subscriber_id: str, topic: str) -> list[bytes]:
 
 if __name__ == "__main__":
     for payload in read_again(*sys.argv[1:3]):
-        print(payload.decode())  # noqa: T201
+        print(payload.decode())

@@ -3,8 +3,6 @@
 It keeps nothing and waits forever; docs/internals/protocol.md says what to add, level by level.
 """
 
-# ruff: noqa: T201
-
 import secrets
 import sys
 import zlib

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import os
 import re
-import shlex
+import runpy
+import signal
 import sqlite3
 import sys
+import textwrap
 import threading
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
@@ -16,13 +20,18 @@ from urllib.request import urlopen
 
 import pytest
 
-from reliable_pubsub import Publisher, Subscriber
+from reliable_pubsub import Earliest, Publisher, Subscriber
 from reliable_pubsub.testing import MemoryBroker
+from tests.postgres import needs_postgresql, shared_server
 
 from .harness import REPOSITORY, Service
 
 EXAMPLES = REPOSITORY / "examples"
-COMMAND = [sys.executable, "-m", "reliable_pubsub"]
+PRINTS = "It prints:"
+LONGER = {"README.md", "bridge.py", "conforming_client.py", "on_demand.py", "service.py"}
+LONGER |= {"smallest_client.py", "test_orders.py"}
+NEED_SOCKETS = ("pushed.py", "sensor_at_most_once.py")
+START_A_PROXY = ("backup.sh", "metrics.sh", "two_machines.sh")
 
 
 class KilledError(Exception):
@@ -44,16 +53,88 @@ def example(name: str) -> Any:
     return importlib.import_module(name)
 
 
+def announced(path: Path) -> str | None:
+    """Return the output that an example says it prints."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        about = ast.get_docstring(ast.parse(text)) or ""
+    else:
+        about = "\n".join(re.findall(r"(?m)^#(?!!) ?(.*)$", text))
+    _, _, rest = about.partition(f"{PRINTS}\n\n")
+    block = re.match(r"(?:    .*\n?)+", rest)
+    return block and textwrap.dedent(block[0]).rstrip() + "\n"
+
+
+PROGRAMS = [path.name for path in sorted(EXAMPLES.glob("*.py")) if announced(path)]
+SCRIPTS = [path.name for path in sorted(EXAMPLES.glob("*.sh")) if announced(path)]
+
+
 def test_the_index_has_each_example_and_those_by_task_are_short() -> None:
     index = (EXAMPLES / "README.md").read_text(encoding="utf-8")
-    linked = re.findall(r"\]\(([\w.]+)\)", index)
+    linked = re.findall(r"\]\(([\w./]+)\)", index)
 
-    files = {path.name for path in EXAMPLES.iterdir() if path.is_file()}
+    files = {path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*.*")}
 
-    assert files - {"README.md"} == set(linked)
+    assert {file for file in files if ".pyc" not in file} - {"README.md"} == set(linked)
     assert len(linked) == len(set(linked))
-    lines = {name: len((EXAMPLES / name).read_text().splitlines()) for name in linked[:7]}
+    programs = [name for name in linked if name.endswith((".py", ".sh")) and name not in LONGER]
+    lines = {name: len((EXAMPLES / name).read_text().splitlines()) for name in programs}
     assert {name: count for name, count in lines.items() if count > 40} == {}
+    assert len(programs) >= 25
+
+
+@pytest.fixture
+def at_the_end_the_signals_are_as_before() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("at_the_end_the_signals_are_as_before")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_prints_what_it_announces(
+    name: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request.getfixturevalue("process_broker" if name in NEED_SOCKETS else "memory_broker")
+
+    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+
+    assert capsys.readouterr().out == announced(EXAMPLES / name)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_prints_what_it_announces(name: str, service: Service) -> None:
+    if name not in START_A_PROXY:
+        service.start_proxy()
+
+    assert run_script(service, EXAMPLES / name) == announced(EXAMPLES / name)
+
+
+def run_script(service: Service, script: Path, *words: str | Path) -> str:
+    """Run a script whose commands use the ports of a service; return what it prints."""
+    command = service.directory / "bin" / "reliable-pubsub"
+    command.parent.mkdir(exist_ok=True)
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m reliable_pubsub "$@"\n')
+    command.chmod(0o755)
+    endpoints = {
+        "PUBLISHER": service.publisher_endpoint,
+        "SUBSCRIBER": service.subscriber_endpoint,
+        "PUSH": service.push_endpoint,
+        "INGRESS": service.ingress_endpoint,
+        "METRICS": service.own_endpoint().removeprefix("tcp://"),
+    }
+    settings = (f"RELIABLE_PUBSUB_{name}_ENDPOINT={one}" for name, one in endpoints.items())
+    surroundings = (
+        f"PATH={command.parent}:{os.environ['PATH']}",
+        f"PYTHONPATH={REPOSITORY}",
+        f"TMPDIR={service.directory}",
+    )
+    process = service.run_command(
+        script.stem, ["env", *settings, *surroundings, "bash", str(script), *map(str, words)]
+    )
+    process.done()
+    return process.stdout
 
 
 def test_a_web_request_is_stored_when_it_is_answered(publisher: Publisher) -> None:
@@ -106,6 +187,34 @@ def test_the_effect_is_stored_once_although_the_program_dies(
         assert db.execute("SELECT item FROM orders").fetchall() == [("lamp",), ("piano",)]
 
 
+@needs_postgresql
+def test_the_effect_is_stored_once_in_postgresql_although_orders_are_delivered_twice(
+    publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = shared_server().new_schema()
+    program = example("effect_in_postgresql")
+    execute = program.psycopg.Connection.execute
+
+    def die_in_the_transaction(db: Any, statement: str, *values: Any) -> Any:
+        if statement.startswith("INSERT INTO orders"):
+            raise KilledError
+        return execute(db, statement, *values)
+
+    publisher.put_many("orders", ["lamp", "piano"], codec="text")
+    with monkeypatch.context() as dying:
+        dying.setattr(program.psycopg.Connection, "execute", die_in_the_transaction)
+        with pytest.raises(KilledError):
+            program.store_orders(database, timeout_s=1)
+    program.store_orders(database, timeout_s=1)
+    with Subscriber("accounts") as subscriber:
+        subscriber.subscribe("orders")
+        subscriber.seek("orders", Earliest)
+    program.store_orders(database, timeout_s=1)
+
+    with program.psycopg.connect(database) as db:
+        assert db.execute("SELECT item FROM orders").fetchall() == [("lamp",), ("piano",)]
+
+
 def test_a_job_that_still_fails_after_its_retries_is_a_dead_letter(
     publisher: Publisher, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -150,20 +259,8 @@ def test_copies_of_a_program_share_the_orders(publisher: Publisher) -> None:
 def test_the_examples_for_the_shell_publish_and_requeue_each_line_once(service: Service) -> None:
     service.start_proxy()
     lines = service.file("lines.txt", "a\nb\n")
-    settings = (
-        f"RELIABLE_PUBSUB_PUBLISHER_ENDPOINT={service.publisher_endpoint}",
-        f"RELIABLE_PUBSUB_SUBSCRIBER_ENDPOINT={service.subscriber_endpoint}",
-    )
-    command = f'reliable-pubsub() {{ {shlex.join(COMMAND)} "$@"; }}; export -f reliable-pubsub; '
-
-    def run(*words: str | Path) -> str:
-        script = command + shlex.join(map(str, words))
-        process = service.run_command("example", ["env", *settings, "bash", "-c", script])
-        process.done()
-        return process.stdout
-
     for _ in range(2):
-        run(EXAMPLES / "publish.sh", "t", lines)
+        run_script(service, EXAMPLES / "publish.sh", "t", lines)
     with service.open_subscriber("s") as subscriber:
         assert [message.payload for message in subscriber.history("t")] == [b"a", b"b"]
         subscriber.subscribe("t")
@@ -171,5 +268,5 @@ def test_the_examples_for_the_shell_publish_and_requeue_each_line_once(service: 
             publisher.put("t", b"c")
         (message,) = subscriber.get("t")
         subscriber.reject(message, "broken")
-    assert "broken" in run(EXAMPLES / "requeue.sh", "t")
-    assert "was put again before" in run(EXAMPLES / "requeue.sh", "t")
+    assert "broken" in run_script(service, EXAMPLES / "requeue.sh", "t")
+    assert "was put again before" in run_script(service, EXAMPLES / "requeue.sh", "t")

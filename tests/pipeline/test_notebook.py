@@ -1,8 +1,7 @@
-"""The notebook in `examples/`, cell by cell, as a user runs it."""
+"""The notebook with Spark."""
 
 from __future__ import annotations
 
-import ast
 import json
 import sys
 from collections.abc import Iterator
@@ -13,9 +12,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.cells import NOTEBOOKS, run_cells
 from tests.integration.harness import Service
 
-NOTEBOOK = Path(__file__).parents[2] / "examples" / "from_topics_to_a_plot.ipynb"
+NOTEBOOK = "topics_in_spark.ipynb"
 FORMAT = 'format("reliable_pubsub")'
 
 
@@ -31,37 +31,21 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
         yield found
 
 
-def run(cells: list[dict[str, Any]], endpoint: str) -> list[object]:
-    """Run the cells; return the value of each one's last expression."""
-    names: dict[str, object] = {}
-    values: list[object] = []
-    for cell in cells:
-        # Spark's Java was started before this test chose a port and a directory.
-        text = "".join(cell["source"]).replace(FORMAT, f'{FORMAT}.option("endpoint", {endpoint!r})')
-        text = text.replace('path="', f'path="{Path.cwd()}/')
-        text = text.replace('checkpointLocation="', f'checkpointLocation="{Path.cwd()}/')
-        body = ast.parse(text).body
-        if isinstance(body[-1], ast.Expr):
-            body[-1] = ast.Assign([ast.Name("shown", ast.Store())], body[-1].value)
-        names["shown"] = None
-        code = ast.fix_missing_locations(ast.Module(body, []))
-        exec(compile(code, str(NOTEBOOK), "exec"), names)
-        values.append(names["shown"])
-    return values
-
-
 def test_the_notebook_goes_from_topics_to_a_plot_in_ten_cells(
     spark: SparkSession, service: Service, drawn: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service.start_proxy()
     monkeypatch.chdir(service.directory)
     monkeypatch.setenv("RELIABLE_PUBSUB_PUBLISHER_ENDPOINT", str(service.publisher_endpoint))
-    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
-    assert len(cells) == 10
+    assert len(json.loads((NOTEBOOKS / NOTEBOOK).read_text(encoding="utf-8"))["cells"]) == 10
 
-    values = run(
-        [cell for cell in cells if cell["cell_type"] == "code"], str(service.subscriber_endpoint)
-    )
+    def prepare(text: str) -> str:
+        """Name what Spark's Java cannot know: it was started before this test chose its places."""
+        text = text.replace(FORMAT, f'{FORMAT}.option("endpoint", "{service.subscriber_endpoint}")')
+        text = text.replace('path="', f'path="{Path.cwd()}/')
+        return text.replace('checkpointLocation="', f'checkpointLocation="{Path.cwd()}/')
+
+    values = run_cells(NOTEBOOK, prepare)
 
     assert {"readings": 0} in values
     (table,) = drawn
