@@ -88,7 +88,7 @@ TWINS: dict[str, str] = {
 # Lines of Python by folder. Lower one freely; raise one only with the reason beside it.
 LINES_MAX: dict[str, int] = {
     "common": 17_940,  # `world_here`: clients in the broker of a test
-    "console": 2_350,
+    "console": 2_470,  # the history of the last hours
     "lab": 13_950,  # with the launcher that the tests had, and `testing` for other programs
     "pipeline": 6_970,
     "proxy": 16_150,  # the registry of features took 190 lines
