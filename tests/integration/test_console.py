@@ -623,7 +623,8 @@ class TestAScreenReader:
         ):
             box = cell.bounding_box()
             assert box is not None
-            assert box["x"] >= 0 and box["x"] + box["width"] <= 390
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= 390
 
         page = seen.go()
         expect(page.get_by_role("row").filter(has_text="display").first).to_be_visible()
