@@ -13,6 +13,7 @@ from reliable_pubsub.common.core.patterns.pattern import Topics
 from reliable_pubsub.proxy.core.engine import Engine
 from reliable_pubsub.proxy.core.records import Appended
 from reliable_pubsub.proxy.core.state import Record
+from reliable_pubsub.proxy.push.pushes import Pushes
 from reliable_pubsub.relay.core.push import AnyPush, PushFrames
 from reliable_pubsub.subscriber.client import Subscriber
 from reliable_pubsub.subscriber.core.place import Place, Standing
@@ -132,7 +133,8 @@ class PushesUndurable(Engine):
         for record in records:
             if isinstance(record, Appended):
                 log = self.state.topic_by_id[record.topic_id]
-                self.pushes.take(log.topic, log.log, record)
+                self.state.kept(Pushes).take(log.topic, log.log, record)
+                self.has_turn_work = True
 
 
 FAULTS_OF_PUSH: Mapping[str, Variant] = {

@@ -147,16 +147,18 @@ def one_lease(state: State, key: tuple[int, str]) -> float | None:
 def _hear_all_but(kind: type[AnyRequest]) -> Mapping[Rule, Rule]:
     """Requests of one kind are no sign of life."""
 
-    def hear(state: State, request: AnyRequest, now_s: float) -> None:
+    def hear(state: State, request: AnyRequest, now_s: float, *, renews: bool) -> None:
         if not isinstance(request, kind):
-            heard(state, request, now_s)
+            heard(state, request, now_s, renews=renews)
 
     return {heard: hear}
 
 
-def hear_replaced_processes(state: State, request: AnyRequest, now_s: float) -> None:
+def hear_replaced_processes(
+    state: State, request: AnyRequest, now_s: float, *, renews: bool
+) -> None:
     """Late copies of requests of any epoch keep a lease."""
-    heard(state, request, now_s)
+    heard(state, request, now_s, renews=renews)
     if isinstance(request, Get | Ack | Sub):
         state.leases.heard_s[request.client] = now_s
 

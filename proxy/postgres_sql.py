@@ -18,19 +18,15 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from .schema import TABLES
-from .topic_log import SEGMENT_BATCHES, SEGMENT_BYTES
+from .core.schema import StoredTable
+from .core.topic_log import SEGMENT_BATCHES, SEGMENT_BYTES
+from .features import SCHEMA, TABLES
 
 _TYPES: Final = {"INTEGER": "bigint", "TEXT": 'text COLLATE "C"', "BLOB": "bytea"}
 _REPLACE: Final = re.compile(r"REPLACE INTO (\w+) VALUES (.*)\Z", re.DOTALL)
-_TABLE: Final = re.compile(r"CREATE TABLE (\w+) \((.*?)\n\)", re.DOTALL)
-_KEY: Final = re.compile(r"^\s*PRIMARY KEY \(([^)]*)\)", re.MULTILINE)
 _INSERT: Final = re.compile(r"(?:INSERT|REPLACE) INTO (\w+) VALUES ")
-_TYPE: Final = re.compile(r"^\s*\w+ (INTEGER|TEXT|BLOB)\b", re.MULTILINE)
 ELEMENTS: Final = {"bigint": 20, "text": 25, "bytea": 17}  # numbers of types, in pg_type.dat
 _HEAD: Final = PackedHead("!iiIii")  # dimensions, whether NULLs, type, length, first index
-_KEY_COLUMN: Final = re.compile(r"^\s*(\w+) \w+ PRIMARY KEY", re.MULTILINE)
-_COLUMN: Final = re.compile(r"^\s*(\w+) (?:INTEGER|TEXT|BLOB)\b", re.MULTILINE)
 # The segments of a topic, cut as in `topic_log.py` or smaller; and whether each row of one follows
 # directly on the row before it. Its values: the topic's first place twice, and the next topic's.
 SEGMENT_SUMS: Final = f"""
@@ -63,7 +59,7 @@ SELECT first, publisher, sum(bytes) FROM (
 
 def table_statements() -> list[bytes]:
     """The statements that make the tables."""
-    plain = re.sub(r"--[^\n]*", "", TABLES).replace(" WITHOUT ROWID", "")
+    plain = re.sub(r"--[^\n]*", "", SCHEMA).replace(" WITHOUT ROWID", "")
     for theirs, ours in _TYPES.items():
         plain = re.sub(rf"\b{theirs}\b", ours, plain)
     made = [one.strip().encode() for one in plain.split(";") if one.strip()]
@@ -75,7 +71,7 @@ def translated(sql: str) -> bytes:
     """One of our statements for psycopg: its values at `%s`, REPLACE as an upsert."""
     if found := _REPLACE.match(sql):
         table, values = found.groups()
-        key, columns = _layout()[table]
+        key, columns = _tables()[table].key, _tables()[table].types
         new = ", ".join(f"{one} = excluded.{one}" for one in columns if one not in key)
         sql = f"INSERT INTO {table} VALUES {values} ON CONFLICT ({', '.join(key)}) DO UPDATE"
         sql += f" SET {new}"
@@ -136,19 +132,9 @@ def _in_columns(insert: str) -> bytes:
 def _types() -> dict[str, Sequence[str]]:
     """The types of the columns of each table."""
     names = {theirs: ours.split()[0] for theirs, ours in _TYPES.items()}
-    return {
-        table: tuple(names[theirs] for theirs in _TYPE.findall(body))
-        for table, body in _TABLE.findall(TABLES)
-    }
+    return {one.name: [names[kind] for kind in one.types.values()] for one in TABLES.tables}
 
 
 @cache
-def _layout() -> dict[str, tuple[list[str], list[str]]]:
-    """The primary key and the columns of each table."""
-    found = {}
-    for table, body in _TABLE.findall(TABLES):
-        key = _KEY.search(body)
-        columns = _COLUMN.findall(body)
-        of_key = key[1].split(", ") if key else [*_KEY_COLUMN.findall(body)]
-        found[table] = (of_key, columns)
-    return found
+def _tables() -> dict[str, StoredTable]:
+    return {one.name: one for one in TABLES.tables}
