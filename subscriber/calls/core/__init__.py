@@ -1,1 +1,0 @@
-"""Decisions: values in, values out. No socket, clock, file, thread or chance."""
