@@ -108,7 +108,7 @@ class Subscriber(OpenedSubscriber, AioClient[SubscriberEngine]):
 
     def is_pushed(self, topic: Topics) -> bool:
         """Whether push is on for a topic."""
-        return topic in self._engine.feature(PushFeature).pushing
+        return self._engine.is_pushed(topic)
 
     def push_counts(self, topic: Topics) -> PushCounts:
         """Counts of the pushes of a topic for which push is on, in this process."""

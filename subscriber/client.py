@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from .features import FeatureCalls
-from .topic_calls import TopicCalls
+from .features import SubscriberCalls
 
 
-class Subscriber(FeatureCalls, TopicCalls):
+class Subscriber(SubscriberCalls):
     """Receives the messages of topics, each once, across its own crashes and the proxy's.
 
     Threads: one for each call; a second one is refused while a call is open. A forked child needs a

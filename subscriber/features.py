@@ -22,7 +22,7 @@ FEATURES: Final[tuple[MakeFeature, ...]] = (
 )
 
 
-class FeatureCalls(GroupCalls, PushCalls, HandlerCalls):
+class SubscriberCalls(GroupCalls, PushCalls, HandlerCalls):
     """A blocking subscriber with its features, and the calls that they add."""
 
     _features = FEATURES

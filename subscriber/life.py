@@ -80,6 +80,11 @@ class SubscriberLife(OpenedSubscriber, BlockingClient[SubscriberEngine]):
         self._break_off(None)
 
     @gated_after_close
+    def is_pushed(self, topic: Topics) -> bool:
+        """Return whether push is on for a topic, even while it fails and the topic is polled."""
+        return self._engine.is_pushed(topic)
+
+    @gated_after_close
     def unstored_counts(self, topic: str) -> UnstoredCounts:
         """Counts of the QoS 0 messages of a topic, in this process."""
         return self.inbox.of(topic).qos0.counts

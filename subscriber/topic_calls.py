@@ -120,6 +120,16 @@ class TopicCalls(SubscriberLife):
         return self._run(self._engine.seek(SeekCall(topic, start)))
 
     @gated
+    def use_push(self, topic: TopicName | Pattern, push: bool) -> None:
+        """Switch push on or off at any time, of a topic or of a pattern that is subscribed to.
+
+        A push is a hint: `get` returns the same messages in the same order with and without. With
+        it waiting sends no request, and a message arrives once it is durable. Needs a proxy or
+        relay that pushes; while it does not, the topic is polled.
+        """
+        self._engine.use_push(topic, push)
+
+    @gated
     def unsubscribe(
         self, topic: TopicName | Pattern, *, ends_group: bool = False, timeout_s: TimeoutS = None
     ) -> None:

@@ -172,6 +172,10 @@ class SubscriberEngine:
         for one in self._features:
             one.set_push(topic, push)
 
+    def is_pushed(self, topic: Topics) -> bool:
+        """Whether push is on, even while it fails and the topic is polled."""
+        return any(one.is_pushed(topic) for one in self._features)
+
     def seek(self, call: SeekCall) -> Conversation[int]:
         """Check the start; return the conversation that moves a subscription, to its cursor.
 

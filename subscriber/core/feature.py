@@ -88,6 +88,10 @@ class SubscriberFeature:
     def set_push(self, topic: Topics, push: bool) -> None:
         """Switch push on or off."""
 
+    def is_pushed(self, topic: Topics) -> bool:
+        """Return whether push is on."""
+        return False
+
     # Messages.
 
     def record(self, topic: Topics, note: bytes) -> Conversation[None] | None:

@@ -37,10 +37,6 @@ class Awaiting(RunningClient):
     async def settle(self, settling: Any) -> None:
         await self.settling(settling)
 
-    @gated
-    async def use_push(self, topic: Topics) -> None:
-        self.engine.use_push(topic, True)
-
     def turn(self, topic: Topics) -> tuple[AioLoop, Step]:
         loop = AioLoop(lambda loop: self._take(loop, topic), handles=True)
         loop.asks_s = self.asks_s

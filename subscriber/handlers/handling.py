@@ -61,6 +61,7 @@ class RunningClient(ABC):
         self.now_s, self.sleep = subscriber._opened.asker.clock.now_s, sleep
         self.engine, self.inbox = subscriber._engine, subscriber.inbox
         self.subscribe: Callable[..., Any] = subscriber.subscribe  # type: ignore[attr-defined]
+        self.use_push: Callable[..., Any] = subscriber.use_push  # type: ignore[attr-defined]
         self.until = subscriber._stops.begin()
         self._gate = subscriber._gate
         self.asks_s = inf if subscriber._opened.asks_forever else None
@@ -86,10 +87,6 @@ class RunningClient(ABC):
         """Do `settling` in a call of the client."""
 
     @abstractmethod
-    def use_push(self, topic: Topics) -> Any:
-        """Switch push on in a call of the client."""
-
-    @abstractmethod
     def turn(self, topic: Topics) -> tuple[MessageLoop, Step]:
         """A loop over the messages that are here, each processed when that is noted.
 
@@ -113,10 +110,6 @@ class Blocking(RunningClient):
     @gated
     def settle(self, settling: Any) -> None:
         self.settling(settling)
-
-    @gated
-    def use_push(self, topic: Topics) -> None:
-        self.engine.use_push(topic, True)
 
     def turn(self, topic: Topics) -> tuple[MessageLoop, Step]:
         loop = MessageLoop(handles=True)
@@ -248,7 +241,7 @@ def _joined(client: RunningClient, handlers: Handlers) -> RunSteps:
     for one in topics if len(topics) > 1 else ():
         is_polled = isinstance(one, str) and client.inbox.of(one).pushes is None
         if is_polled and not client.engine.is_member(one):
-            yield partial(client.use_push, one)
+            yield partial(client.use_push, one, True)
     return None
 
 

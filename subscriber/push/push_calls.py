@@ -1,10 +1,9 @@
-"""The calls of a blocking subscriber that have to do with push."""
+"""The calls of a blocking subscriber that show what push does."""
 
 from __future__ import annotations
 
-from reliable_pubsub.common.core.names import TopicName
-from reliable_pubsub.common.core.patterns.pattern import Pattern, Topics
-from reliable_pubsub.common.gate import gated, gated_after_close
+from reliable_pubsub.common.core.patterns.pattern import Topics
+from reliable_pubsub.common.gate import gated_after_close
 
 from ..topic_calls import TopicCalls
 from .core.pull_timer import PushCounts
@@ -12,22 +11,7 @@ from .push_feature import PushFeature
 
 
 class PushCalls(TopicCalls):
-    """Switches push on and off, and shows what it does."""
-
-    @gated
-    def use_push(self, topic: TopicName | Pattern, push: bool) -> None:
-        """Switch push on or off at any time, of a topic or of a pattern that is subscribed to.
-
-        A push is a hint: `get` returns the same messages in the same order with and without. With
-        it waiting sends no request, and a message arrives once it is durable. Needs a proxy or
-        relay that pushes; while it does not, the topic is polled.
-        """
-        self._engine.use_push(topic, push)
-
-    @gated_after_close
-    def is_pushed(self, topic: Topics) -> bool:
-        """Return whether push is on for a topic, even while it fails and the topic is polled."""
-        return topic in self._engine.feature(PushFeature).pushing
+    """Shows what push does."""
 
     @gated_after_close
     def push_counts(self, topic: Topics) -> PushCounts:

@@ -32,6 +32,9 @@ class PushFeature(SubscriberFeature):
     def set_push(self, topic: Topics, push: bool) -> None:
         self.pushing.use(topic, push)
 
+    def is_pushed(self, topic: Topics) -> bool:
+        return topic in self.pushing
+
     def begin_again(self) -> None:
         self.pushing.begin_again()
 
