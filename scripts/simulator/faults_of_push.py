@@ -21,6 +21,7 @@ from reliable_pubsub.subscriber.patterns.core.pattern_subscription import Patter
 from reliable_pubsub.subscriber.push.core.pull_timer import PullTimer
 from reliable_pubsub.subscriber.push.core.push_queue import PushQueue
 from reliable_pubsub.subscriber.push.core.pushing import Pushing
+from reliable_pubsub.subscriber.push.push_feature import PushFeature
 
 from .simulated_push import TIMING
 from .simulation import Variant
@@ -122,7 +123,7 @@ class TakesWhatIsPushedFirst(Subscriber):
 
     def __init__(self, client: str, **more: Any) -> None:
         super().__init__(client, **more)
-        self._engine.pushing.__class__ = BeginsAtAnyPush
+        self._engine.feature(PushFeature).pushing.__class__ = BeginsAtAnyPush
 
 
 class PushesUndurable(Engine):

@@ -65,7 +65,7 @@ class RecordsLevel1Lazily(Subscriber):
             super().record(topic, note)
             return
         subscription = self.inbox.of(topic)
-        self._run(self._engine._topics.settle(subscription))
+        self._run(self._engine.topics.settle(subscription))
         self._run(self.inbox.save(subscription, also=self.inbox.write_note(note)))
 
 

@@ -13,10 +13,10 @@ from reliable_pubsub.common.core.recorder import Call, Recorder
 from reliable_pubsub.common.core.requests import Put
 from reliable_pubsub.relay.core.unstored import Offer, encode_offer
 
-from .outbox import Outbox
+from ...core.outbox import Outbox
+from ...core.receipt import Receipt
+from ...core.session import PublisherSession
 from .qos0_puts import Interest, OfferLink, QoS0Puts, Where
-from .receipt import Receipt
-from .session import PublisherSession
 
 COUNT_BITS: Final = 32  # of a sequence: below the epoch, a count within the process
 EPOCHS: Final = 2**31  # that a sequence tells apart

@@ -13,7 +13,7 @@ from reliable_pubsub.common.core.batch import Batch, fit_in_a_batch
 from reliable_pubsub.common.core.errors import PubSubError
 from reliable_pubsub.common.core.payload import CONTENT_TYPE
 
-from .puts import copy_of
+from ...core.puts import copy_of
 
 FULL_BATCHES_MAX: Final = 4  # that may wait to be sent; then `put` waits
 

@@ -16,14 +16,14 @@ from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.common.core.errors import InDoubtError, PubSubError, TimedOutError, UsageError
 from reliable_pubsub.common.core.names import TopicName
 
-from .core.puts import (
+from ..core.puts import (
     AnyCodec,
     Payloads,
     bytes_in_stream,
     check_payload_bytes,
     topic_to_put_on,
 )
-from .core.receipt import Receipt
+from ..core.receipt import Receipt
 from .core.stream_queue import StreamBatch, StreamQueue
 from .stream import STOP_S, warn_of_open
 

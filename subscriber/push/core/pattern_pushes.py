@@ -17,8 +17,8 @@ from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.relay.core.push import PushFrames
 
 from ...core.subscription import TopicSubscription
-from ...push.core.pull_timer import PullTimer
-from ...push.core.push_queue import PushQueue
+from .pull_timer import PullTimer
+from .push_queue import PushQueue
 
 TAKEN_MAX: Final = FETCH_TOPICS_MAX  # topics at once: their rows are one write
 

@@ -10,25 +10,23 @@ waiting since.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Final, Literal, assert_never
+from typing import Annotated, Final, assert_never
 
 from msgspec import Meta
 
 from reliable_pubsub.common.core.answers import Delivered
 from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.errors import InDoubtError, NotDeliveredError, UsageError
-from reliable_pubsub.common.core.limits import DELIVERY_SUBSCRIBERS_MAX
 from reliable_pubsub.common.core.message_base import QoS
 from reliable_pubsub.common.core.requests import DeliveryRequest
 from reliable_pubsub.common.core.retry import ANSWER_S, poll_pause_s
 from reliable_pubsub.common.core.steps import Wait
 
-from .outbox import Outbox
-from .receipt import Delivery, Receipt
-from .session import PublisherSession
+from ...core.outbox import Outbox
+from ...core.receipt import AcknowledgedBy, Delivery, Receipt
+from ...core.session import PublisherSession
 
 TIMEOUT_S_MAX: Final = 86_400  # a day, as for the pauses of step files
-AcknowledgedBy = Annotated[int, Meta(ge=1, le=DELIVERY_SUBSCRIBERS_MAX)] | Literal["all"]
 DeliveryS = Annotated[float, Meta(gt=0, le=TIMEOUT_S_MAX)]
 
 

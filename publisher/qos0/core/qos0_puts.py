@@ -14,7 +14,7 @@ from msgspec import Struct
 from reliable_pubsub.common.core.conversation import Conversation, Listen
 from reliable_pubsub.relay.core.unstored import LINKED, is_wanted, marks_of, topic_frame
 
-from .receipt import Fate
+from ...core.receipt import Fate, OfferCounts
 
 ASK_AGAIN_S: Final = 1.0  # interval of requests while waiting for interest
 LOOK_AGAIN_S: Final = 5.0  # interval of requests for the ingress endpoint while the link is down
@@ -45,14 +45,6 @@ class Interest(Struct, frozen=True):
     def __bool__(self) -> bool:
         """Whether there is a listener."""
         return self.subscriptions > 0 or self.pushed
-
-
-class OfferCounts(Struct, kw_only=True):
-    """Counts of the QoS 0 messages of this process, by fate."""
-
-    sent: int = 0
-    unwanted: int = 0
-    dropped: int = 0
 
 
 class Where(Struct, frozen=True):

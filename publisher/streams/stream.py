@@ -32,14 +32,14 @@ from reliable_pubsub.common.core.errors import (
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX
 from reliable_pubsub.common.core.names import TopicName
 
-from .core.puts import (
+from ..core.puts import (
     AnyCodec,
     Payloads,
     bytes_in_stream,
     check_payload_bytes,
     topic_to_put_on,
 )
-from .core.receipt import Receipt
+from ..core.receipt import Receipt
 from .core.stream_queue import StreamBatch, StreamQueue
 
 # How often each thread looks for itself: an exception of a signal handler within `notify` leaves a

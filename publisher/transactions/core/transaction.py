@@ -39,10 +39,10 @@ from reliable_pubsub.common.core.transaction_messages import (
     StageAck,
 )
 
-from .outbox import Encoded, Pending, encoded_batch
-from .puts import AnyCodec, Payloads, encoded_put, topic_to_put_on
-from .receipt import Receipt
-from .session import PublisherSession
+from ...core.outbox import Encoded, Pending, encoded_batch
+from ...core.puts import AnyCodec, Payloads, encoded_put, topic_to_put_on
+from ...core.receipt import Receipt
+from ...core.session import PublisherSession
 
 TASK: Final = 0  # a publisher is a writer with one task
 

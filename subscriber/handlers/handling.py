@@ -12,25 +12,37 @@ All of that is one generator of steps, which `run` calls, and that of `aio_handl
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from reliable_pubsub.common.core.arguments import Seconds, checked
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import StoppedError, UsageError
-from reliable_pubsub.common.core.patterns.pattern import Topics
+from reliable_pubsub.common.core.message_base import Natural
+from reliable_pubsub.common.core.names import TopicName
+from reliable_pubsub.common.core.patterns.pattern import Pattern, Topics
 from reliable_pubsub.common.core.stopping import GRACE_S, LOOK_S, until_stopped
 from reliable_pubsub.common.frames import frames_of
 from reliable_pubsub.common.gate import gated
 
-from .core.handlers import TURN_MESSAGES, Handler, Handlers, check_finished, reason_of
-from .loop import MessageLoop
-
-if TYPE_CHECKING:
-    from .aio_handling import Awaiting
-    from .client import Subscriber
+from ..loop import MessageLoop
+from ..opening import OpenedSubscriber
+from ..topic_calls import TopicCalls
+from .core.handler_feature import HandlerFeature, wait_any
+from .core.handlers import (
+    TURN_MESSAGES,
+    Handler,
+    Handlers,
+    Handles,
+    OnFailure,
+    PauseS,
+    check_finished,
+    reason_of,
+)
 
 _log = logging.getLogger("reliable_pubsub.subscriber")
 IN_RUN: Final = (
@@ -42,44 +54,148 @@ Step = Callable[[], Any]  # its result, or its exception, goes back to the gener
 RunSteps = Generator[Step, Any, Exception | None]  # returns what a handler has failed with for good
 
 
-class Blocking:
-    """What the steps need of a `Subscriber`."""
+class RunningClient(ABC):
+    """What the steps need of a subscriber of either kind."""
 
-    def __init__(self, subscriber: Subscriber) -> None:
-        clock = subscriber._opened.asker.clock
-        self.now_s, self.sleep = clock.now_s, clock.sleep
+    def __init__(self, subscriber: OpenedSubscriber, sleep: Callable[[float], Any]) -> None:
+        self.now_s, self.sleep = subscriber._opened.asker.clock.now_s, sleep
         self.engine, self.inbox = subscriber._engine, subscriber.inbox
-        self.subscribe, self.use_push = subscriber.subscribe, subscriber.use_push
+        self.subscribe: Callable[..., Any] = subscriber.subscribe  # type: ignore[attr-defined]
+        self.use_push: Callable[..., Any] = subscriber.use_push  # type: ignore[attr-defined]
         self.until = subscriber._stops.begin()
-        self._subscriber = subscriber
         self._gate = subscriber._gate
         self.asks_s = inf if subscriber._opened.asks_forever else None
+        self._run: Callable[[Any], Any] = subscriber._run  # type: ignore[attr-defined]
 
-    @gated
-    def wait_any(self, topics: Sequence[Topics], wait_s: float) -> Topics | None:
+    def waiting(self, topics: Sequence[Topics], wait_s: float) -> Any:
         """Settle what is in hand; wait until one of the topics has messages to deliver."""
         self._gate.patience.wait(wait_s, is_loop=self.asks_s is not None)
-        waiting = self.engine.wait_any(topics, wait_s)
-        return self._subscriber._run(until_stopped(waiting, self.until.is_over))
+        waiting = wait_any(self.engine, topics, wait_s)
+        return self._run(until_stopped(waiting, self.until.is_over))
 
-    @gated
-    def settle(self, settling: Any) -> None:
+    def settling(self, settling: Any) -> Any:
         """Settle a message that has failed, by a conversation; `stop` gives it GRACE_S."""
         self._gate.patience.begin(self.asks_s)
-        self._subscriber._run(until_stopped(settling, self.until.is_over, GRACE_S))
+        return self._run(until_stopped(settling, self.until.is_over, GRACE_S))
 
+    @abstractmethod
+    def wait_any(self, topics: Sequence[Topics], wait_s: float) -> Any:
+        """Do `waiting` in a call of the client."""
+
+    @abstractmethod
+    def settle(self, settling: Any) -> Any:
+        """Do `settling` in a call of the client."""
+
+    @abstractmethod
     def turn(self, topic: Topics) -> tuple[MessageLoop, Step]:
         """A loop over the messages that are here, each processed when that is noted.
 
         Returns:
             And the step that takes the next one; None: there are no more.
         """
+
+
+class Blocking(RunningClient):
+    """Of a `Subscriber`."""
+
+    def __init__(self, subscriber: TopicCalls) -> None:
+        super().__init__(subscriber, subscriber._opened.asker.clock.sleep)
+        self._subscriber = subscriber
+
+    @gated
+    def wait_any(self, topics: Sequence[Topics], wait_s: float) -> Topics | None:
+        found: Topics | None = self.waiting(topics, wait_s)
+        return found
+
+    @gated
+    def settle(self, settling: Any) -> None:
+        self.settling(settling)
+
+    def turn(self, topic: Topics) -> tuple[MessageLoop, Step]:
         loop = MessageLoop(handles=True)
         loop.asks_s = self.asks_s
         return loop, partial(next, self._subscriber._steps(loop, topic, 0.0), None)
 
 
-def run(client: Blocking, handlers: Handlers, timeout_s: float | None) -> None:
+class HandlerCalls(TopicCalls):
+    """The calls of a blocking subscriber that have to do with handlers."""
+
+    @property
+    def _handlers(self) -> Handlers:
+        return self._engine.feature(HandlerFeature).handlers
+
+    @checked
+    def on(
+        self,
+        topic: TopicName | Pattern,
+        handler: Handles,
+        *,
+        retries: Natural = 3,
+        pause_s: PauseS = 1.0,
+        on_failure: OnFailure | None = None,
+        group: str | None = None,
+    ) -> None:
+        """Let `run` call a function with each message of a topic, one after another.
+
+        A second call for the same topic replaces the first; `off` removes it.
+
+        Args:
+            topic: or a pattern that is subscribed to; not with `group`.
+            handler: a plain function; its message is acknowledged when it returns.
+                `message.value` is the payload by its content type.
+            retries: how often it is called again after an exception, with the same message.
+            pause_s: before the first retry, 0 to 60; it doubles.
+            on_failure: after the last one: stop (default) ends `run` with the exception, and the
+                message is redelivered to the next `run`; reject (default with `group`) makes it a
+                dead letter, and goes on.
+            group: `run` is a member of this group, and joins it if `subscribe` has not, with its
+                default terms. A message that fails is given back (`nack`) for the pause, then any
+                member may have it; its retries are counted by its deliveries. A handler that takes
+                longer than the lease calls `extend` meanwhile.
+
+        Raises:
+            UsageError: the topic can have no dead letters, or calling the handler does nothing
+                yet (a coroutine or generator function).
+            InvalidNameError: of the group.
+        """
+        self._handlers.add(
+            topic,
+            handler,
+            awaits=False,
+            group=group,
+            retries=retries,
+            pause_s=pause_s,
+            on_failure=on_failure,
+        )
+
+    @checked
+    def run(self, *, timeout_s: Seconds | None = None) -> None:
+        """Handle messages of the topics of `on`, until `stop`.
+
+        More than one topic is pushed (`use_push`), so that one call can wait for all of them; that
+        of a group is polled, and so are patterns.
+
+        Args:
+            timeout_s: end after this long without a message; None waits forever.
+
+        Raises:
+            Exception: of a handler, after its retries; the message is not acknowledged.
+            UsageError: it is called while it runs, from a handler or in another thread.
+            LostError, NotSubscribedError, FencedError, LogChangedError: as `get`.
+            InDoubtError: only with a number of retries, or `timeout_s`; else it asks until `stop`.
+        """
+        run(Blocking(self), self._handlers, timeout_s)
+
+    @checked
+    def off(self, topic: TopicName | Pattern) -> bool:
+        """Remove the handler of a topic or pattern; return whether it had one.
+
+        The subscription stays. A `run` that has no handler left ends.
+        """
+        return self._handlers.remove(topic)
+
+
+def run(client: RunningClient, handlers: Handlers, timeout_s: float | None) -> None:
     """Handle messages until `stop`, or `timeout_s` without one.
 
     Raises:
@@ -116,21 +232,20 @@ def _run(handlers: Handlers, steps: RunSteps) -> None:
         raise failure
 
 
-def _joined(client: Blocking | Awaiting, handlers: Handlers) -> RunSteps:
+def _joined(client: RunningClient, handlers: Handlers) -> RunSteps:
     """Join the groups of the handlers; let several topics be pushed, to be waited for at once."""
     topics = handlers.in_turn()
     for topic, group in handlers.groups():
-        if not client.engine.groups.is_in(topic, group):
+        if not client.engine.is_member(topic, group):
             yield partial(client.subscribe, topic, group=group, timeout_s=client.asks_s)
     for one in topics if len(topics) > 1 else ():
-        if client.engine.is_to_be_pushed(one):
+        is_polled = isinstance(one, str) and client.inbox.of(one).pushes is None
+        if is_polled and not client.engine.is_member(one):
             yield partial(client.use_push, one, True)
     return None
 
 
-def steps_of_run(
-    client: Blocking | Awaiting, handlers: Handlers, timeout_s: float | None
-) -> RunSteps:
+def steps_of_run(client: RunningClient, handlers: Handlers, timeout_s: float | None) -> RunSteps:
     """All of `run`. Returns the exception of a handler that ends it."""
     failure = None
     with suppress(StoppedError):
@@ -140,7 +255,7 @@ def steps_of_run(
     return failure
 
 
-def _turns(client: Blocking | Awaiting, handlers: Handlers, patience_s: float) -> RunSteps:
+def _turns(client: RunningClient, handlers: Handlers, patience_s: float) -> RunSteps:
     """Handle topics in turn, until stopped or none has a message in time."""
     if not client.until.is_over():
         yield from _joined(client, handlers)
@@ -174,7 +289,7 @@ def _turns(client: Blocking | Awaiting, handlers: Handlers, patience_s: float) -
 
 
 def _failed(
-    client: Blocking | Awaiting,
+    client: RunningClient,
     handler: Handler,
     message: Message,
     error: Exception,
@@ -193,7 +308,7 @@ def _failed(
             return error
         reason = reason_of(error, attempts)
         if in_group:
-            yield partial(client.settle, client.engine.groups.fail(message, pause_s, reason))
+            yield partial(client.settle, client.engine.fail(message, pause_s, reason))
             return None
         if pause_s is None:
             yield partial(client.settle, client.engine.reject(message, reason))
@@ -209,7 +324,7 @@ def _failed(
             return None
 
 
-def _pause(client: Blocking | Awaiting, message: Message, seconds: float) -> RunSteps:
+def _pause(client: RunningClient, message: Message, seconds: float) -> RunSteps:
     """Pause before a retry; a `stop` ends it, and the message is redelivered."""
     if client.inbox.of(message.topic).place.terms.lease_ms and not client.until.is_over():
         yield partial(client.settle, client.engine.keep_alive())

@@ -25,7 +25,7 @@ from reliable_pubsub.common.core.names import ExactTopic
 from reliable_pubsub.common.core.patterns.matching import EVERYTHING, canonical
 from reliable_pubsub.common.core.patterns.pattern import Pattern, Topics
 
-from .session import PublisherSession
+from ...core.session import PublisherSession
 
 EVERY_S: Final = 1.0  # between two looks
 EveryS = Annotated[float, Meta(ge=0.01, le=86_400)]
