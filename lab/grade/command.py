@@ -28,7 +28,7 @@ from .core.stages import STAGES
 from .core.submission import FILE
 from .grading import RESUME_S, Wanted, submission_in
 from .self_test import Trial, submissions, trials, verdict_of
-from .watch import isolation
+from .watch import isolation, remove_groups
 from .worker import GRADE, Order, refused, write
 
 RUNS: Final = Path("run") / "grade"
@@ -48,6 +48,7 @@ class Running(Struct):
     def end(self) -> Grade:
         """Take what it left, and remove the rest."""
         self.process.kill_group()
+        remove_groups(Path(self.order.work).name)
         shutil.rmtree(self.order.work, ignore_errors=True)
         out = Path(self.order.out)
         try:

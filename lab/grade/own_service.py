@@ -106,6 +106,7 @@ class LibraryClient:
             ),
         }
         self._opened: dict[str, Any] = {}
+        self._topics: set[str] = set()  # subscribed by this run: a subscribe would undo its get
         self._ids = state / "ids.json"
         # The sequence of each put, written before it: a larger one is next if it is stored.
         self._sequences: dict[str, int] = (
@@ -139,11 +140,15 @@ class LibraryClient:
                 found: Answer = json.loads(message.payload)
                 return found
             return {"message": None}
+        if op == "subscribe" and topic in self._topics:
+            return {"ok": True}
         {
             "subscribe": subscriber.subscribe,
             "ack": subscriber.acknowledge,
             "unsubscribe": subscriber.unsubscribe,
         }[op](topic)
+        if op != "ack":
+            (self._topics.add if op == "subscribe" else self._topics.discard)(topic)
         return {"ok": True}
 
     def serve(self) -> None:

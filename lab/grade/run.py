@@ -23,6 +23,7 @@ from .link import Act, AimedLink, Encoding
 
 LOOK_AGAIN_S: Final = 0.004
 LOST_AGAIN_S: Final = 10.0  # a request is held this long; then its client has not asked again
+LIMITS_S: Final = 1.0
 PAUSE_S: Final = (0.02, 0.4)  # between gets that find nothing: at first, at most
 NULLS_MAX: Final = 2  # at the end, when nothing is awaited
 ANSWER_BYTES_MAX: Final = 1_000_000
@@ -160,6 +161,8 @@ class Service:
                 talks=talks,
             )
         except OSError as error:
+            time.sleep(LIMITS_S)  # too many processes are a limit, which is looked at now and then
+            self._check()
             raise Ended(f"{command[0]} cannot be started: {error.strerror}") from error
 
     def _start_broker(self) -> None:

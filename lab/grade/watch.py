@@ -1,9 +1,9 @@
 """Keeps a submission within its limits, and ends all that it has started. Linux.
 
 It runs in the process that grades one submission. Where the system permits it, that process has
-its own network, with loopback alone, and its own process ids: then one call ends every process of
-the submission, also one that detached itself or forks as fast as it can. Elsewhere descendants are
-found in /proc, and a fork bomb can outrun this.
+its own network, with loopback alone, its own process ids, so that one call ends every process of
+the submission, even a detached one, and its own control groups, which bound its processes and give
+it the same share of the CPU as any other submission. `not_enforced` says what is missing.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ PR_SET_CHILD_SUBREAPER: Final = 36
 SIOCSIFFLAGS, IFF_UP_RUNNING = 0x8914, 0x41
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+TASKS_MAX: Final = 400  # processes and threads, of the judge too; the limit of processes is less
+GROUPS: Final = (Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup/cpu"))  # version 1
+ONE_GROUP: Final = Path("/sys/fs/cgroup")  # version 2
 OWN_EVERYTHING: Final = ("--net", "--pid", "--fork", "--kill-child", "--mount-proc")
 OWN_NETWORK: Final = ("--net",)
 
@@ -54,14 +57,42 @@ def isolation() -> tuple[str, ...]:
     return ()
 
 
-def not_enforced() -> list[str]:
+def not_enforced(has_groups: bool) -> list[str]:
     """Return what the limits do not cover on this system."""
-    found = ["A file outside of the folders of a run is limited in size, not removed."]
+    found = ["Files outside of the folders of a run: each is limited in size, none is removed."]
     if not isolation():
         found.append("The network is open: `unshare --net` is not permitted here.")
     if "--pid" not in isolation():
-        found.append("A fork bomb can outrun the limit of processes: no own process ids.")
+        found.append("A process that detaches itself may outlive the run: no own process ids.")
+    if not has_groups:
+        found.append("A fork bomb can slow down this machine: no control group can be made here.")
     return found
+
+
+def _groups(name: str) -> list[Path]:
+    """Return the control groups of a submission."""
+    parents = GROUPS if GROUPS[0].is_dir() else (ONE_GROUP,)
+    return [parent / name for parent in parents]
+
+
+def join_groups(name: str) -> bool:
+    """Put this process into groups of its own; return whether they bound its processes."""
+    try:
+        for group in _groups(name):
+            group.mkdir()
+            if (group / "pids.max").exists():
+                (group / "pids.max").write_text(str(TASKS_MAX))
+            (group / "cgroup.procs").write_text(str(os.getpid()))
+    except OSError:
+        return False
+    return (_groups(name)[0] / "pids.max").exists()
+
+
+def remove_groups(name: str) -> None:
+    """Remove the groups of a submission whose processes have ended."""
+    for group in _groups(name):
+        with suppress(OSError):
+            group.rmdir()
 
 
 def begin(limits: Limits) -> None:
