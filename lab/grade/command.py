@@ -26,10 +26,10 @@ from .core.limits import Limits, limits_in
 from .core.results import Grade, differing, grades_csv, text_of
 from .core.stages import STAGES
 from .core.submission import FILE
-from .grading import RESUME_S, Wanted, submission_in
+from .grading import RESUME_S, GradeOptions, submission_in
 from .self_test import Trial, submissions, trials, verdict_of
 from .watch import isolation, remove_groups
-from .worker import GRADE, Order, refused, write
+from .worker import GRADE, GradeOrder, refused, write
 
 RUNS: Final = Path("run") / "grade"
 GRACE_S: Final = 120.0  # after the limit of time, for what the judge itself does
@@ -38,10 +38,10 @@ SELF_TEST_S: Final = 24 * 3600
 NOT_FULL: Final = 1  # exit code
 
 
-class Running(Struct):
+class RunningGrade(Struct):
     """A submission that is graded now."""
 
-    order: Order
+    order: GradeOrder
     process: ChildProcess
     deadline_s: float
 
@@ -60,30 +60,30 @@ class Running(Struct):
             return grade
 
 
-def started(source: Path, out: Path, wanted: Wanted, limits: Limits) -> Running:
+def started(source: Path, out: Path, options: GradeOptions, limits: Limits) -> RunningGrade:
     """Start grading a submission in a process of its own."""
     out.mkdir(parents=True, exist_ok=True)
     (out / GRADE).unlink(missing_ok=True)
     (out / "worker.log").unlink(missing_ok=True)
     work = tempfile.mkdtemp(prefix="work-", dir=out.resolve())
-    order = Order(
+    order = GradeOrder(
         source=str(source.resolve()),
         out=str(out.resolve()),
         work=work,
-        wanted=wanted,
+        options=options,
         limits=limits,
     )
     command = [*isolation(), sys.executable, "-m", "reliable_pubsub.lab.grade.worker"]
     process = ChildProcess([*command, msgspec.json.encode(order).decode()], out / "worker.log")
-    return Running(order, process, time.monotonic() + limits.time_s + GRACE_S)
+    return RunningGrade(order, process, time.monotonic() + limits.time_s + GRACE_S)
 
 
 def grade_all(
-    waiting: Sequence[Callable[[], Running]], jobs: int, done: Callable[[Grade], object]
+    waiting: Sequence[Callable[[], RunningGrade]], jobs: int, done: Callable[[Grade], object]
 ) -> None:
     """Grade several submissions, a number of them at a time."""
     left = list(reversed(waiting))
-    running: list[Running] = []
+    running: list[RunningGrade] = []
     with ExitStack() as stack, stop_on_signals("stopped: run it again to continue"):
         stack.callback(lambda: [one.end() for one in running])
         while left or running:
@@ -96,11 +96,11 @@ def grade_all(
             time.sleep(LOOK_AGAIN_S)
 
 
-def grade_one(source: Path, out: Path, wanted: Wanted, limits: Limits) -> bool:
+def grade_one(source: Path, out: Path, options: GradeOptions, limits: Limits) -> bool:
     """Grade a submission, print its report; return whether it has full marks."""
     submission_in(source)
     grades: list[Grade] = []
-    grade_all([lambda: started(source, out, wanted, limits)], 1, grades.append)
+    grade_all([lambda: started(source, out, options, limits)], 1, grades.append)
     (grade,) = grades
     click.echo(text_of(grade), nl=False)
     for note in grade.notes:
@@ -109,13 +109,13 @@ def grade_one(source: Path, out: Path, wanted: Wanted, limits: Limits) -> bool:
     return grade.score == grade.points
 
 
-def grade_batch(folder: Path, out: Path, wanted: Wanted, limits: Limits, jobs: int) -> bool:
+def grade_batch(folder: Path, out: Path, options: GradeOptions, limits: Limits, jobs: int) -> bool:
     """Grade each folder of a folder; take those that are done from an earlier batch."""
     sources = sorted(one for one in folder.iterdir() if one.is_dir() and one.name[0] != ".")
     if not sources:
         raise ConfigurationError(f"{folder}: has no folder; each submission is one, with a {FILE}")
     out.mkdir(parents=True, exist_ok=True)
-    settings = msgspec.json.encode((wanted, limits))
+    settings = msgspec.json.encode((options, limits))
     kept = out / "settings.json"
     if kept.exists() and kept.read_bytes() != settings:
         raise ConfigurationError(f"{out}: has grades with other options; choose another --out")
@@ -135,7 +135,7 @@ def grade_batch(folder: Path, out: Path, wanted: Wanted, limits: Limits, jobs: i
 
     left = [one for one in sources if one.name not in grades]
     grade_all(
-        [lambda one=one: started(one, out / one.name, wanted, limits) for one in left],  # type: ignore[misc]
+        [lambda one=one: started(one, out / one.name, options, limits) for one in left],  # type: ignore[misc]
         jobs,
         done,
     )
@@ -166,7 +166,7 @@ def run_self_test(out: Path, seeds: int, jobs: int) -> bool:
 
     grade_all(
         [
-            lambda one=one: started(folders[one.name], out / one.name, one.wanted, limits)  # type: ignore[misc]
+            lambda one=one: started(folders[one.name], out / one.name, one.options, limits)  # type: ignore[misc]
             for one in chosen
         ],
         jobs,
@@ -260,17 +260,17 @@ def main(
         raise click.UsageError("name one SUBMISSION, or --batch FOLDER, or --self-test")
     with readable_errors():
         limits = limits_in(limits_text)
-        wanted = Wanted(
+        options = GradeOptions(
             stages=tuple(sorted(set(stages))), seed=seed, seeds=seeds or 1, resume_s=resume_s
         )
         if is_self_test:
             is_full = run_self_test(out or RUNS / "self-test", seeds or 20, jobs)
         elif batch is not None:
-            is_full = grade_batch(batch, out or RUNS / batch.resolve().name, wanted, limits, jobs)
+            is_full = grade_batch(batch, out or RUNS / batch.resolve().name, options, limits, jobs)
         else:
             assert submission is not None
             name = submission.resolve().name
-            is_full = grade_one(submission, out or RUNS / name, wanted, limits)
+            is_full = grade_one(submission, out or RUNS / name, options, limits)
     sys.exit(0 if is_full else NOT_FULL)
 
 

@@ -16,13 +16,13 @@ from msgspec import Struct
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.yaml_file import load_yaml
 
-from .core.plan import Plan, Stage, faults_in, puts_in
+from .core.plan import Plan, faults_in, puts_in
 from .core.results import Grade, StageResult
 from .core.shrinking import shrink
-from .core.stages import STAGES, plan_of
+from .core.stages import STAGES, GradeStage, plan_of
 from .core.submission import FILE, Commands, commands_in
 from .core.telling import lines_of
-from .run import Ended, Outcome, play
+from .run import RunEnded, RunOutcome, play
 
 BUILD_S_MAX: Final = 120.0
 SHRINK_S_MAX: Final = 25.0
@@ -31,7 +31,7 @@ BREACHES_SHOWN: Final = 3
 OUTPUT_BYTES_SHOWN: Final = 2_000
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class GradeOptions(Struct, frozen=True, kw_only=True):
     """How a submission is graded."""
 
     stages: tuple[int, ...] = ()  # (): all
@@ -63,7 +63,7 @@ class Grading:
         self,
         source: Path,
         work: Path,
-        wanted: Wanted,
+        options: GradeOptions,
         *,
         check: Callable[[], None] = lambda: None,
         clean: Callable[[], None] = lambda: None,
@@ -71,10 +71,10 @@ class Grading:
         """Copy the submission.
 
         Args:
-            check: raises Ended if the submission is beyond its limits.
+            check: raises RunEnded if the submission is beyond its limits.
             clean: ends all processes that it has left.
         """
-        self._name, self._work, self._wanted = source.name, work, wanted
+        self._name, self._work, self._options = source.name, work, options
         self._check, self._clean = check, clean
         self._commands = submission_in(source)
         self._source = work / "submission"
@@ -83,7 +83,7 @@ class Grading:
         self._runs = 0
 
     def grade(self) -> Grade:
-        """Build it, and run all stages that are wanted."""
+        """Build it, and run all stages that are chosen."""
         began_s = time.monotonic()
         problem = self._build()
         stages = tuple(self._stages()) if problem is None else ()
@@ -92,9 +92,9 @@ class Grading:
         seconds = time.monotonic() - began_s
         return Grade(name=self._name, stages=stages, seconds=seconds, lines=problem or ())
 
-    def _chosen(self) -> list[Stage]:
-        wanted = self._wanted.stages
-        return [one for one in STAGES if not wanted or one.number in wanted]
+    def _chosen(self) -> list[GradeStage]:
+        options = self._options.stages
+        return [one for one in STAGES if not options or one.number in options]
 
     def _build(self) -> tuple[str, ...] | None:
         """Run the build once; return what is wrong."""
@@ -120,7 +120,7 @@ class Grading:
                 self._clean()
         try:
             self._check()
-        except Ended as ended:
+        except RunEnded as ended:
             return (ended.breach.text,)
         if code == 0:
             return None
@@ -132,7 +132,7 @@ class Grading:
         for stage in self._chosen():
             try:
                 self._check()
-            except Ended as ended:
+            except RunEnded as ended:
                 blocked = blocked or f"not run: {ended.breach.text}"
             if blocked:
                 yield not_run(stage, blocked)
@@ -142,15 +142,15 @@ class Grading:
             if stage.number == 1 and not result.is_passed:
                 blocked = "not run: without stage 1 nothing else can be judged"
 
-    def _stage(self, stage: Stage) -> StageResult:
+    def _stage(self, stage: GradeStage) -> StageResult:
         """Run the seeds of a stage until one fails."""
         began_s = time.monotonic()
-        first = self._wanted.seed
+        first = self._options.seed
         lines: list[str] = []
         missed: list[str] = []
         differs: list[str] = []
         runs = failed = 0
-        for seed in range(first, first + self._wanted.seeds):
+        for seed in range(first, first + self._options.seeds):
             plan = plan_of(stage, Random(f"{stage.number}/{seed}"))
             outcome = self._play(plan)
             runs += 1
@@ -158,7 +158,7 @@ class Grading:
             if not outcome.breaches:
                 continue
             rule = outcome.breaches[0].rule
-            if self._wanted.takes_all or rule == "the submission stays within its limits":
+            if self._options.takes_all or rule == "the submission stays within its limits":
                 failed += 1
                 lines.append(f"seed {seed}: {outcome.breaches[0].text}")
                 continue
@@ -185,12 +185,12 @@ class Grading:
         )
 
     def _explain(
-        self, stage: Stage, seed: int, plan: Plan, outcome: Outcome, run_s: float
+        self, stage: GradeStage, seed: int, plan: Plan, outcome: RunOutcome, run_s: float
     ) -> Iterator[str]:
         """Say what is broken, with the shortest run that was found."""
         breach = outcome.breaches[0]
         best = {plan: outcome}
-        deadline_s = time.monotonic() + self._wanted.shrink_s
+        deadline_s = time.monotonic() + self._options.shrink_s
 
         def breaks(smaller: Plan) -> bool | None:
             if time.monotonic() + run_s > deadline_s:
@@ -214,22 +214,25 @@ class Grading:
         again = f"--stage {stage.number} --seed {seed}"
         yield f"again: reliable-pubsub grade {self._name} {again}"
 
-    def _play(self, plan: Plan) -> Outcome:
+    def _play(self, plan: Plan) -> RunOutcome:
         """Run a plan in a new folder."""
         self._runs += 1
         folder = self._work / f"run-{self._runs}"
-        options = {
-            "resume_s": self._wanted.resume_s,
-            "check": self._check,
-            "clean": self._clean,
-        }
         try:
-            return play(plan, self._commands, self._source, folder, options)
+            return play(
+                plan,
+                self._commands,
+                self._source,
+                folder,
+                resume_s=self._options.resume_s,
+                check=self._check,
+                clean=self._clean,
+            )
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def not_run(stage: Stage, why: str) -> StageResult:
+def not_run(stage: GradeStage, why: str) -> StageResult:
     return StageResult(
         number=stage.number,
         name=stage.name,

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from ..rig.link import Address, TcpLink, TcpLinks, Way
 
-Act = Literal["nothing", "lose the answer", "hold the request", "tell"]
+LinkAct = Literal["nothing", "lose the answer", "hold the request", "tell"]
 ZMTP_SIGNATURE: Final = b"\xff"  # the first byte of a connection of ZeroMQ
 
 
@@ -33,7 +33,7 @@ class AimedLink(TcpLink):
         super().__init__(target, links.call)
         self._encoding = encoding  # shared by all links of a service
         self.has_fired = False
-        self._act: Act = "nothing"
+        self._act: LinkAct = "nothing"
         self._texts: tuple[bytes, ...] = ()
         self._in_answer = False
         self._has_asked = False  # the request has passed
@@ -45,7 +45,7 @@ class AimedLink(TcpLink):
 
     def aim(
         self,
-        act: Act,
+        act: LinkAct,
         texts: Sequence[str],
         fires: Callable[[], object] = lambda: None,
         *,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any, Final, Self
@@ -17,9 +17,9 @@ from ..rig.child_process import ChildProcess
 from ..rig.link import TcpLinks
 from .core.plan import AIMS, BROKER, Ask, Deliver, Kill, Plan, Step, line_of
 from .core.submission import Commands
-from .core.telling import JUDGE, Event
-from .core.verdict import Breach, Call, Rule, judge, readings, shown
-from .link import Act, AimedLink, Encoding
+from .core.telling import JUDGE, RunEvent
+from .core.verdict import BrokenRule, ClientCall, Rule, judge, readings, shown
+from .link import AimedLink, Encoding, LinkAct
 
 LOOK_AGAIN_S: Final = 0.004
 LOST_AGAIN_S: Final = 10.0  # a request is held this long; then its client has not asked again
@@ -31,7 +31,7 @@ LAST_WORDS_CHARS: Final = 300
 PORTS: Final = range(20_000, 30_000)  # no outgoing connection has one of these
 
 
-class Ended(Exception):
+class RunEnded(Exception):
     """The run cannot continue: a broken rule."""
 
     def __init__(
@@ -41,7 +41,7 @@ class Ended(Exception):
         rule: Rule = "the service resumes after the last fault",
     ) -> None:
         super().__init__(text)
-        self.breach = Breach(
+        self.breach = BrokenRule(
             rule=rule,
             text=text,
             client=ask.client if ask else "",
@@ -54,15 +54,15 @@ class Broken(Exception):
     """A rule is broken, and the run shows it."""
 
 
-class Outcome(Struct, frozen=True):
+class RunOutcome(Struct, frozen=True):
     """A run, judged."""
 
-    breaches: list[Breach]
-    events: list[Event]
+    breaches: list[BrokenRule]
+    events: list[RunEvent]
     missed: tuple[str, ...]  # faults that did not occur
 
 
-class Client:
+class JudgedClient:
     """A client of the submission, its link, and the lives it has had."""
 
     def __init__(self, name: str, link: AimedLink, start: Callable[[], ChildProcess]) -> None:
@@ -96,7 +96,7 @@ class Client:
         return line
 
 
-class Service:
+class JudgedService:
     """One broker with its clients, in a folder of its own."""
 
     def __init__(
@@ -119,14 +119,14 @@ class Service:
         """
         self._commands, self._source, self._folder = commands, source, folder
         self._resume_s, self._check, self._clean = resume_s, check, clean
-        self._clients: dict[str, Client] = {}
+        self._clients: dict[str, JudgedClient] = {}
         self._encoding = Encoding()
         self._began_s = time.monotonic()
         self._restart_broker_s: float | None = None  # when
         self._heal_s: float | None = None
         self._is_late_since_s: float | None = None
-        self.calls: list[Call] = []
-        self.events: list[Event] = []
+        self.calls: list[ClientCall] = []
+        self.events: list[RunEvent] = []
         self.missed: list[str] = []
         self._clock = 0
         self._port = _free_port()
@@ -163,7 +163,7 @@ class Service:
         except OSError as error:
             time.sleep(LIMITS_S)  # too many processes are a limit, which is looked at now and then
             self._check()
-            raise Ended(f"{command[0]} cannot be started: {error.strerror}") from error
+            raise RunEnded(f"{command[0]} cannot be started: {error.strerror}") from error
 
     def _start_broker(self) -> None:
         command = self._commands.broker_command(self._port, str(self._folder / "data"))
@@ -174,7 +174,7 @@ class Service:
         self._is_broker_killed = True
         self._broker.kill_group()
 
-    def _client(self, name: str) -> Client:
+    def _client(self, name: str) -> JudgedClient:
         if name not in self._clients:
             link = AimedLink(lambda: ("127.0.0.1", self._port), self._links, self._encoding)
             state = self._folder / f"{name}.state"
@@ -182,14 +182,14 @@ class Service:
             command = self._commands.client_command(
                 f"tcp://127.0.0.1:{link.address[1]}", name, str(state)
             )
-            self._clients[name] = Client(
+            self._clients[name] = JudgedClient(
                 name, link, lambda: self._launch(command, name, talks=True)
             )
         return self._clients[name]
 
     # Steps.
 
-    def play(self, plan: Plan) -> Outcome:
+    def play(self, plan: Plan) -> RunOutcome:
         """Take every step, then ask until nothing more comes; judge."""
         breaches, is_over = [], False
         try:
@@ -201,10 +201,10 @@ class Service:
             is_over = True
         except Broken:
             is_over = False
-        except Ended as ended:
+        except RunEnded as ended:
             breaches = [ended.breach]
         found = judge(self.calls, is_over=is_over)
-        return Outcome([*found, *breaches], self.events, tuple(self.missed))
+        return RunOutcome([*found, *breaches], self.events, tuple(self.missed))
 
     def _take(self, step: Step) -> None:
         match step:
@@ -229,8 +229,15 @@ class Service:
 
     def _ask(self, ask: Ask) -> None:
         client = self._client(ask.client)
-        call = Call(client=ask.client, life=client.life, op=ask.op, topic=ask.topic, id=ask.id,
-                    message=ask.message, began=self._now())  # fmt: skip
+        call = ClientCall(
+            client=ask.client,
+            life=client.life,
+            op=ask.op,
+            topic=ask.topic,
+            id=ask.id,
+            message=ask.message,
+            began=self._now(),
+        )
         self.calls.append(call)
         self._aim(ask, client)
         self._say(ask.client, _words(ask))
@@ -250,7 +257,7 @@ class Service:
                 self._say(JUDGE, "the rule breaks here")
                 raise Broken
 
-    def _aim(self, ask: Ask, client: Client) -> None:
+    def _aim(self, ask: Ask, client: JudgedClient) -> None:
         """Prepare the fault of a step."""
         in_answer = ask.op == "get"
         texts = [ask.message.split()[-1]] if ask.op == "put" and ask.message.split() else []
@@ -258,7 +265,7 @@ class Service:
             puts = [call for call in self.calls if call.op == "put" and call.topic == ask.topic]
             texts = [call.message.split()[-1] for call in puts if call.message.split()]
         words = AIMS[ask.aim].format(client=ask.client, seconds=ask.seconds) if ask.aim else ""
-        act: Act = "lose the answer"
+        act: LinkAct = "lose the answer"
         kill: Callable[[], object] | None = None
         match ask.aim:
             case "":
@@ -290,7 +297,7 @@ class Service:
 
         client.link.aim(act, texts, fires, in_answer=in_answer)
 
-    def _awaited(self, ask: Ask, client: Client) -> bytes | None:
+    def _awaited(self, ask: Ask, client: JudgedClient) -> bytes | None:
         """Wait for the answer; None: the client was killed."""
         life, silent_since_s = client.life, time.monotonic()
         while True:
@@ -303,14 +310,14 @@ class Service:
             if client.life != life:
                 return None
             if not client.process.runs and not client.is_killed:
-                raise Ended(_words_of_end(ask.client, client.process, ask), ask)
+                raise RunEnded(_words_of_end(ask.client, client.process, ask), ask)
             waited_s = time.monotonic() - silent_since_s
             if self._is_late_since_s is not None and client.link.has_fired:
                 if waited_s > LOST_AGAIN_S:
                     self._deliver()
                     silent_since_s = time.monotonic()
             elif waited_s > self._resume_s:
-                raise Ended(
+                raise RunEnded(
                     f"{ask.client} did not answer {_words(ask)} within {self._resume_s:g} s of the "
                     "last fault",
                     ask,
@@ -336,7 +343,7 @@ class Service:
                 self._say(JUDGE, "restarts the broker")
                 self._start_broker()
         elif not self._broker.runs:
-            raise Ended(_words_of_end("the broker", self._broker))
+            raise RunEnded(_words_of_end("the broker", self._broker))
         for client in self._clients.values():
             if client.is_killed:
                 changed = True
@@ -389,7 +396,7 @@ class Service:
 
     def _say(self, who: str, does: str, *, is_answer: bool = False) -> None:
         at_s = time.monotonic() - self._began_s
-        self.events.append(Event(at_s, who, does, is_answer=is_answer))
+        self.events.append(RunEvent(at_s, who, does, is_answer=is_answer))
 
 
 def _free_port() -> int:
@@ -397,7 +404,7 @@ def _free_port() -> int:
         with socket.socket() as found, suppress(OSError):
             found.bind(("127.0.0.1", port))
             return port
-    raise Ended("no port is free")
+    raise RunEnded("no port is free")
 
 
 def _decoded(line: bytes) -> Any:
@@ -435,16 +442,10 @@ def _words_of_end(who: str, process: ChildProcess, ask: Ask | None = None) -> st
     return f"{who} ended by itself{when}, with {how}" + (f": {last}" if last else "")
 
 
-def play(
-    plan: Plan,
-    commands: Commands,
-    source: Path,
-    folder: Path,
-    options: Mapping[str, Any],
-) -> Outcome:
-    """Run a plan with processes of its own, and judge it."""
+def play(plan: Plan, commands: Commands, source: Path, folder: Path, **options: Any) -> RunOutcome:
+    """Run a plan with processes of its own, and judge it; `options` are of `JudgedService`."""
     try:
-        with Service(commands, source, folder, **options) as service:
+        with JudgedService(commands, source, folder, **options) as service:
             return service.play(plan)
-    except Ended as ended:
-        return Outcome([ended.breach], [], ())
+    except RunEnded as ended:
+        return RunOutcome([ended.breach], [], ())

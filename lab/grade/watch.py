@@ -28,7 +28,7 @@ from typing import Final
 from reliable_pubsub.common.system import IS_LINUX
 
 from .core.limits import Limits, Usage, beyond
-from .run import Ended
+from .run import RunEnded
 
 LOOK_AGAIN_S: Final = 0.05
 DISK_EVERY: Final = 8  # looks
@@ -107,7 +107,7 @@ def begin(limits: Limits) -> None:
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, request)
 
 
-class Watch:
+class LimitWatch:
     """A thread that looks at what a submission uses, and ends it when it is too much."""
 
     def __init__(self, limits: Limits, folder: Path) -> None:
@@ -123,10 +123,10 @@ class Watch:
         threading.Thread(target=self._look, name="limits", daemon=True).start()
 
     def check(self) -> None:
-        """Raise Ended if a limit was passed."""
+        """Raise RunEnded if a limit was passed."""
         if self.broken is not None:
             text = f"the submission {self.broken}; all its processes were ended"
-            raise Ended(text, rule="the submission stays within its limits")
+            raise RunEnded(text, rule="the submission stays within its limits")
 
     def clean(self) -> None:
         """End every process of the submission, and what it has started."""

@@ -18,8 +18,8 @@ from reliable_pubsub.common.core.schemas import json_decoder
 from .core.limits import Limits
 from .core.results import Grade, gradescope, junit, text_of
 from .core.stages import STAGES
-from .grading import Grading, Wanted, not_run
-from .watch import Watch, begin, disk_bytes, join_groups, not_enforced
+from .grading import GradeOptions, Grading, not_run
+from .watch import LimitWatch, begin, disk_bytes, join_groups, not_enforced
 
 NICE: Final = 19
 GRADE: Final = "grade.json"
@@ -30,36 +30,36 @@ ENVIRONMENT: Final = frozenset(
 )
 
 
-class Order(Struct, frozen=True, kw_only=True):
+class GradeOrder(Struct, frozen=True, kw_only=True):
     """What is graded, and where its files go."""
 
     source: str
     out: str
     work: str
-    wanted: Wanted
+    options: GradeOptions
     limits: Limits
 
 
-def graded(order: Order) -> Grade:
+def graded(order: GradeOrder) -> Grade:
     """Grade a submission in this process, within its limits."""
     source, work = Path(order.source), Path(order.work)
     if disk_bytes(source, order.limits.disk_bytes) > order.limits.disk_bytes:
         raise ConfigurationError(f"{source}: is larger than the limit of the disk")
     begin(order.limits)
     has_groups = join_groups(work.name)
-    watch = Watch(order.limits, work)
+    watch = LimitWatch(order.limits, work)
     if has_groups:  # inside the group, so that the watch comes first; it has a thread of its own
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
     try:
-        grading = Grading(source, work, order.wanted, check=watch.check, clean=watch.clean)
+        grading = Grading(source, work, order.options, check=watch.check, clean=watch.clean)
         return replace(grading.grade(), notes=tuple(not_enforced(has_groups)))
     finally:
         watch.clean()
 
 
-def refused(order: Order, why: str) -> Grade:
+def refused(order: GradeOrder, why: str) -> Grade:
     """Return the grade of a submission that could not be run."""
-    chosen = [one for one in STAGES if one.number in (order.wanted.stages or [one.number])]
+    chosen = [one for one in STAGES if one.number in (order.options.stages or [one.number])]
     stages = tuple(not_run(one, "not run") for one in chosen)
     return Grade(name=Path(order.source).name, stages=stages, seconds=0.0, lines=(why,))
 
@@ -74,7 +74,7 @@ def write(grade: Grade, out: Path) -> None:
 
 
 def main() -> None:
-    order = json_decoder(Order).decode(sys.argv[1])
+    order = json_decoder(GradeOrder).decode(sys.argv[1])
     for name in set(os.environ) - ENVIRONMENT:
         del os.environ[name]
     os.environ["TMPDIR"] = str(Path(order.work) / "tmp")

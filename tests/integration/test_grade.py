@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from reliable_pubsub.common.examples import shipped
 from reliable_pubsub.lab.grade.command import main as grade
 from reliable_pubsub.lab.grade.core.results import Grade, text_of
 from reliable_pubsub.lab.grade.core.stages import STAGES
-from reliable_pubsub.lab.grade.grading import Grading, Wanted
-from reliable_pubsub.lab.grade.self_test import MODULES, submissions
-from reliable_pubsub.lab.grade.wrong import WRONG
+from reliable_pubsub.lab.grade.grading import GradeOptions, Grading
+from reliable_pubsub.lab.grade.self_test import ENDS, RIGHT, WRONG, submissions
 
 PATIENCE_S = 600.0  # a right service answers long before
 SILENCE_S = 20.0  # a wrong one never does
@@ -43,15 +43,17 @@ def graded(name: str, stage: int, folder: Path, *, resume_s: float, shrink_s: fl
     source = submissions(folder / "submissions")[name]
     work = folder / "work"
     work.mkdir()
-    wanted = Wanted(stages=(stage,), resume_s=resume_s, shrink_s=shrink_s, takes_all=shrink_s == 0)
-    return Grading(source, work, wanted).grade()
+    options = GradeOptions(
+        stages=(stage,), resume_s=resume_s, shrink_s=shrink_s, takes_all=shrink_s == 0
+    )
+    return Grading(source, work, options).grade()
 
 
 def submission(folder: Path, client: str) -> Path:
     """A submission whose broker is the reference, and whose client is a program."""
     folder.mkdir(parents=True)
     (folder / "client.py").write_text(client)
-    run = f"{sys.executable} -m reliable_pubsub.lab.grade.reference broker"
+    run = f"{sys.executable} {shipped('examples') / 'graded_service.py'} broker"
     (folder / "pubsub.yaml").write_text(
         f"broker: {run} --port {{port}} --data {{data}}\n"
         f"client: {sys.executable} client.py {{state}} {{broker}} {{id}}\n"
@@ -67,11 +69,12 @@ def test_the_reference_passes_each_stage(stage: int, tmp_path: Path) -> None:
     assert [one.missed for one in found.stages] == [()]
 
 
-@pytest.mark.parametrize(("name", "stage"), [(name, stage) for name, (_, stage) in WRONG.items()])
+@pytest.mark.parametrize(("name", "stage"), WRONG.items())
 def test_a_wrong_service_is_found_by_its_stage(name: str, stage: int, tmp_path: Path) -> None:
     found = graded(name, stage, tmp_path, resume_s=SILENCE_S)
 
     assert found.score == 0, text_of(found)
+    assert name == ENDS or "ended by itself" not in text_of(found)
 
 
 def test_our_own_service_passes_a_stage(tmp_path: Path) -> None:
@@ -157,15 +160,15 @@ def _read(path: Path) -> bytes:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", RIGHT)
 @pytest.mark.parametrize("stage", [stage.number for stage in STAGES])
 def test_a_right_service_passes_with_many_seeds(name: str, stage: int, tmp_path: Path) -> None:
     source = submissions(tmp_path / "submissions")[name]
     (tmp_path / "work").mkdir()
     seeds = 5 if name == "reference" else 1
-    wanted = Wanted(stages=(stage,), seeds=seeds, resume_s=PATIENCE_S, takes_all=True)
+    options = GradeOptions(stages=(stage,), seeds=seeds, resume_s=PATIENCE_S, takes_all=True)
 
-    found = Grading(source, tmp_path / "work", wanted).grade()
+    found = Grading(source, tmp_path / "work", options).grade()
 
     assert found.score == found.points, text_of(found)
 
@@ -175,8 +178,8 @@ def test_a_right_service_passes_with_many_seeds(name: str, stage: int, tmp_path:
 def test_a_wrong_service_is_found_with_every_seed(name: str, tmp_path: Path) -> None:
     source = submissions(tmp_path / "submissions")[name]
     (tmp_path / "work").mkdir()
-    wanted = Wanted(stages=(WRONG[name][1],), seeds=20, resume_s=SILENCE_S, takes_all=True)
+    options = GradeOptions(stages=(WRONG[name],), seeds=20, resume_s=SILENCE_S, takes_all=True)
 
-    (found,) = Grading(source, tmp_path / "work", wanted).grade().stages
+    (found,) = Grading(source, tmp_path / "work", options).grade().stages
 
     assert found.failed == found.runs == 20, found.lines

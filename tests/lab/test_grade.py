@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
-from pathlib import Path
 from random import Random
 from xml.etree import ElementTree
 
 import pytest
 
 from reliable_pubsub.common.core.errors import ConfigurationError
+from reliable_pubsub.common.examples import shipped
 from reliable_pubsub.lab.grade.core.limits import Limits, Usage, beyond, limits_in
-from reliable_pubsub.lab.grade.core.plan import Ask, Deliver, Kill, Plan, Stage, faults_in
+from reliable_pubsub.lab.grade.core.plan import Ask, Deliver, Kill, Plan, faults_in
 from reliable_pubsub.lab.grade.core.results import (
     Grade,
     StageResult,
@@ -23,12 +23,11 @@ from reliable_pubsub.lab.grade.core.results import (
     text_of,
 )
 from reliable_pubsub.lab.grade.core.shrinking import shrink
-from reliable_pubsub.lab.grade.core.stages import STAGES, plan_of
+from reliable_pubsub.lab.grade.core.stages import STAGES, GradeStage, plan_of
 from reliable_pubsub.lab.grade.core.submission import commands_in
-from reliable_pubsub.lab.grade.core.telling import Event, lines_of
-from reliable_pubsub.lab.grade.core.verdict import Breach
-from reliable_pubsub.lab.grade.reference import __file__ as reference_file
-from reliable_pubsub.lab.grade.wrong import WRONG
+from reliable_pubsub.lab.grade.core.telling import RunEvent, lines_of
+from reliable_pubsub.lab.grade.core.verdict import BrokenRule
+from reliable_pubsub.lab.grade.self_test import WRONG
 
 COMMANDS = {
     "broker": "./broker --port {port} --data {data}",
@@ -41,13 +40,13 @@ class TestTheStages:
         assert sum(stage.points for stage in STAGES) == 100
 
     @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
-    def test_have_the_same_run_for_the_same_seed(self, stage: Stage) -> None:
+    def test_have_the_same_run_for_the_same_seed(self, stage: GradeStage) -> None:
         plans = [plan_of(stage, Random(seed)) for seed in (1, 1, 2)]
 
         assert plans[0] == plans[1] != plans[2]
 
     @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
-    def test_have_the_same_faults_with_every_seed(self, stage: Stage) -> None:
+    def test_have_the_same_faults_with_every_seed(self, stage: GradeStage) -> None:
         counts = {faults_in(plan_of(stage, Random(seed))) for seed in range(20)}
 
         assert len(counts) == 1
@@ -65,7 +64,7 @@ class TestTheShortestRun:
         Ask(client="p1", op="put", topic="other", id="m3", message="x"),
         Deliver(),
     )
-    BREACH = Breach(rule="nothing twice", text="", client="s1", topic="t", id="m2")
+    BREACH = BrokenRule(rule="nothing twice", text="", client="s1", topic="t", id="m2")
 
     def test_has_only_the_steps_that_break_the_rule(self) -> None:
         subscribe, needed = self.PLAN[0], self.FAULT
@@ -89,11 +88,11 @@ class TestTheShortestRun:
 
     def test_is_told_with_arrows_and_the_moment_of_each_fault(self) -> None:
         events = [
-            Event(0.1, "s1", "subscribe"),
-            Event(0.2, "s1", "ok", is_answer=True),
-            Event(0.3, "p1", "put m1"),
-            Event(0.4, "judge", "loses the answer to p1"),
-            Event(0.5, "p1", "ok", is_answer=True),
+            RunEvent(0.1, "s1", "subscribe"),
+            RunEvent(0.2, "s1", "ok", is_answer=True),
+            RunEvent(0.3, "p1", "put m1"),
+            RunEvent(0.4, "judge", "loses the answer to p1"),
+            RunEvent(0.5, "p1", "ok", is_answer=True),
         ]
 
         assert lines_of(events) == [
@@ -213,9 +212,11 @@ class TestResults:
 
 
 def test_the_reference_has_at_most_400_lines() -> None:
-    assert len(Path(reference_file).read_text(encoding="utf-8").splitlines()) <= 400
+    reference = shipped("examples") / "graded_service.py"
+
+    assert len(reference.read_text(encoding="utf-8").splitlines()) <= 400
 
 
 def test_each_stage_has_a_wrong_service_that_it_must_find() -> None:
     assert len(WRONG) >= 12
-    assert {stage for _, stage in WRONG.values()} == {stage.number for stage in STAGES}
+    assert set(WRONG.values()) == {stage.number for stage in STAGES}

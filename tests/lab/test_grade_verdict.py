@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
-from reliable_pubsub.lab.grade.core.verdict import Breach, Call, Rule, judge, readings
+from reliable_pubsub.lab.grade.core.verdict import BrokenRule, ClientCall, Rule, judge, readings
 
 OK = {"ok": True}
 NONE = {"message": None}
@@ -17,7 +17,7 @@ KILLED = None  # the answer to a call that a kill interrupted
 Line = tuple[str, str, Any]  # client (and life), what it is asked, its answer
 
 
-def calls_of(*lines: Line) -> list[Call]:
+def calls_of(*lines: Line) -> list[ClientCall]:
     """Read lines such as `("s1", "get", got("m1"))`; `s1/2` is the second life of s1."""
     calls = []
     for number, (who, asked, answer) in enumerate(lines):
@@ -25,7 +25,7 @@ def calls_of(*lines: Line) -> list[Call]:
         op, *words = asked.split()
         id = words[0] if op == "put" else ""
         calls.append(
-            Call(
+            ClientCall(
                 client=client,
                 life=int(life or 1),
                 op=op,
@@ -44,7 +44,7 @@ def got(id: str) -> dict[str, str]:
     return {"id": id, "message": f"text of {id}"}
 
 
-def broken(*lines: Line) -> list[Breach]:
+def broken(*lines: Line) -> list[BrokenRule]:
     return judge(calls_of(*lines), is_over=True)
 
 
@@ -110,7 +110,7 @@ WRONG: dict[str, tuple[str, Sequence[Line]]] = {
     "the order is reversed": (
         "the publisher's order is kept",
         [SUBSCRIBED, PUT_1, PUT_2, ("s1", "get", got("m2")), ("s1", "get", got("m1"))]),
-    "a message nobody put": ("nothing invented", [SUBSCRIBED, ("s1", "get", got("m9"))]),
+    "a message that was never put": ("nothing invented", [SUBSCRIBED, ("s1", "get", got("m9"))]),
     "a message with the id of another": (
         "nothing invented",
         [SUBSCRIBED, ("p1", "put m1", KILLED),

@@ -57,15 +57,6 @@ Step = Ask | Kill | Deliver
 Plan = tuple[Step, ...]
 
 
-class Stage(Struct, frozen=True):
-    """A part of the grade."""
-
-    number: int
-    name: str
-    points: int
-    does: str
-
-
 def line_of(ask: Ask) -> dict[str, str]:
     """Return the object that the client reads, in the form of the task sheet."""
     line = {"op": ask.op, "topic": ask.topic}

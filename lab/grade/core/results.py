@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from typing import Any
 from xml.etree import ElementTree
@@ -120,13 +118,16 @@ def _printable(text: str) -> str:
 def grades_csv(grades: Sequence[Grade]) -> str:
     """Return a table with a row for each submission."""
     stages = max((grade.stages for grade in grades), key=len, default=())
-    file = io.StringIO()
-    table = csv.writer(file)
-    table.writerow(["submission", "score", "points", *(f"stage {one.number}" for one in stages)])
+    rows = [["submission", "score", "points", *(f"stage {one.number}" for one in stages)]]
     for grade in grades:
-        scores = [one.score for one in grade.stages]
-        table.writerow([grade.name, grade.score, grade.points, *scores])
-    return file.getvalue()
+        scores = [str(one.score) for one in grade.stages]
+        rows.append([grade.name, str(grade.score), str(grade.points), *scores])
+    return "".join(",".join(map(_cell, row)) + "\n" for row in rows)
+
+
+def _cell(text: str) -> str:
+    """Return a value as RFC 4180 has it."""
+    return f'"{text.replace(chr(34), 2 * chr(34))}"' if set(text) & set(',"\r\n') else text
 
 
 def differing(grades: Sequence[Grade]) -> str:

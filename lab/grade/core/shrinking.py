@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from msgspec.structs import replace
 
 from .plan import Ask, Deliver, Kill, Plan, Step, is_fault
-from .verdict import Breach
+from .verdict import BrokenRule
 
 
-def guesses(plan: Plan, breach: Breach) -> Iterator[Plan]:
+def guesses(plan: Plan, breach: BrokenRule) -> Iterator[Plan]:
     """Return runs that may show it, shortest first: the message, with each fault alone or none."""
     topic = [step for step in plan if not isinstance(step, Ask) or step.topic == breach.topic]
 
@@ -49,7 +49,7 @@ def without_fault(step: Step) -> Step | None:
     return None if isinstance(step, Kill) else step
 
 
-def shrink(plan: Plan, breach: Breach, breaks: Callable[[Plan], bool | None]) -> Plan:
+def shrink(plan: Plan, breach: BrokenRule, breaks: Callable[[Plan], bool | None]) -> Plan:
     """Return the shortest plan found.
 
     Args:

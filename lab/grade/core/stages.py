@@ -1,15 +1,19 @@
 """The stages: what each run asks, and which faults it aims where. Pure.
 
 Every run of a stage has all faults of the stage, so that no seed misses one. The seed decides
-names, texts, how many messages come before, and the order of the episodes.
+names, texts, how many messages come before, and the order of the episodes. A step is `CLIENT OP`,
+with a number of times, `@other` for another topic, or `!AIM` for a fault; or `kill WHO`,
+`deliver` (what is held back), `CLIENT again` (repeat its last put).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from .plan import BROKER, Aim, Ask, Deliver, Kill, Plan, Stage, Step, Verb
+from msgspec import Struct
+from msgspec.structs import replace
+
+from .plan import Aim, Ask, Deliver, Kill, Plan, Step
 
 if TYPE_CHECKING:
     from random import Random
@@ -18,340 +22,181 @@ OUTAGE_S: Final = 12.0  # a client that gives up after a few tries is found; the
 CUT_S: Final = 2.0
 TEXT_CHARS: Final = 10_000
 ID_CHARS: Final = 100
+BEGIN: Final = "s1 subscribe; s2 subscribe; p1 put; p2 put; s1 get"
+
+
+class GradeStage(Struct, frozen=True, kw_only=True):
+    """A part of the grade: steps, and episodes in any order, a few puts before each."""
+
+    number: int
+    name: str
+    points: int
+    does: str
+    begin: str = BEGIN
+    episodes: tuple[str, ...]
+    end: str = ""
+
+
+STAGES: Final = (
+    GradeStage(
+        number=1,
+        name="put and get",
+        points=15,
+        does="no fault",
+        begin="s1 subscribe; s2 subscribe; s1 subscribe @other; s1 get",
+        episodes=(
+            "p1 put id=1; p2 put id=1; p1 put id=1 @other; s1 get 2",
+            "p1 put; p1 put same; p1 again; s1 get 2",
+            "p1 put quoted; p1 put long; s1 get 2",
+            "p2 put; s1 get; s1 ack 2; s1 get",
+        ),
+        end="s2 get 2; s1 get @other",
+    ),
+    GradeStage(
+        number=2,
+        name="subscribe and unsubscribe",
+        points=10,
+        does="no fault",
+        begin=f"s1 get; p1 put; {BEGIN}; s1 subscribe @other",
+        episodes=(
+            "p1 put 2; s1 subscribe; s1 get",
+            "s1 get 2; s1 unsubscribe; s1 get; p1 put; s1 get; s1 subscribe; p2 put; s1 get",
+            "p1 put @other; s2 unsubscribe; s1 get @other; s2 get; s2 subscribe",
+        ),
+    ),
+    GradeStage(
+        number=3,
+        name="answers lost",
+        points=15,
+        does="the answer to a put, get or ack is lost",
+        episodes=(
+            "p1 put !answer lost",
+            "p1 put; s1 get !answer lost; s1 get",
+            "p1 put; s1 get; s1 ack !answer lost",
+        ),
+    ),
+    GradeStage(
+        number=4,
+        name="requests late",
+        points=10,
+        does="a request arrives late, after its retry",
+        episodes=(
+            "p1 put !request late; p1 put; s1 get 2; deliver; p2 put",
+            "p1 put 2; s1 get !request late; s1 get; deliver; s1 get",
+        ),
+    ),
+    GradeStage(
+        number=5,
+        name="broker killed",
+        points=15,
+        does="kill -9 before and after an answer",
+        episodes=(
+            "p1 put; kill broker; s1 get",
+            "p2 put; s1 get; kill broker; s1 get",
+            "p1 put; s1 get; s1 ack; kill broker; s1 get",
+            "p1 put !broker killed at the answer; p2 put !broker killed at the request",
+            "p1 put; s1 get !broker killed at the answer; s1 get",
+            "s2 subscribe @other; kill broker; p1 put @other; s2 get @other; "
+            "s2 unsubscribe @other; kill broker; s2 get @other",
+        ),
+    ),
+    GradeStage(
+        number=6,
+        name="publisher killed",
+        points=10,
+        does="kill -9 in and after a put",
+        episodes=(
+            "p1 put !client killed at the answer; p1 again; p1 put",
+            "p1 put !client killed at the answer; p1 put",
+            "p2 put; kill p2; p2 again; p2 put",
+        ),
+        end="s1 get 2",
+    ),
+    GradeStage(
+        number=7,
+        name="subscriber killed",
+        points=15,
+        does="kill -9 in and after a get",
+        episodes=(
+            "p1 put; p2 put; s1 get; kill s1; s1 get 2",
+            "p1 put; s1 get; s1 ack; kill s1; s1 get",
+            "p2 put; s1 get; kill s1; s1 ack; s1 get",
+            "p1 put 2; s1 get; s1 get !client killed at the answer; s1 get",
+        ),
+    ),
+    GradeStage(
+        number=8,
+        name="everything dies",
+        points=10,
+        does="every process, then 12 s without a broker",
+        episodes=(
+            "p2 put !broker killed at the answer; p1 put; s1 get; kill s2; kill broker; kill p1; "
+            "kill s1; kill p2; p1 again; s1 get 2",
+            "p1 put !broker down",
+            "s1 get !link cut",
+        ),
+    ),
+)
+SECONDS: Final = {"broker down": OUTAGE_S, "link cut": CUT_S}
 
 
 class Draft:
-    """The steps of a run: two publishers, two subscribers, two topics."""
+    """The steps of a run so far."""
 
     def __init__(self, random: Random) -> None:
-        self.random = random
         self.steps: list[Step] = []
+        self._random = random
         mark = f"{random.randrange(16**4):04x}"
-        self.topic, self.other = f"topic-{mark}", f"other-{mark}"
-        self._count = 0
+        self._topics = {True: f"other-{mark}", False: f"topic-{mark}"}
+        self._puts: dict[str, Ask] = {}  # the last one of each client
 
-    def ask(
-        self, client: str, op: Verb, *, topic: str = "", aim: Aim = "", seconds: float = 0.0
-    ) -> None:
-        topic = topic or self.topic
-        self.steps.append(Ask(client=client, op=op, topic=topic, aim=aim, seconds=seconds))
+    def take(self, text: str) -> None:
+        for step in filter(None, map(str.strip, text.split(";"))):
+            words, _, aim = step.partition("!")
+            match words.split():
+                case ["kill", who]:
+                    self.steps.append(Kill(who))
+                case ["deliver"]:
+                    self.steps.append(Deliver())
+                case [client, "again"]:
+                    self.steps.append(replace(self._puts[client], aim=""))
+                case [client, op, *options]:
+                    self._ask(client, op, options, cast("Aim", aim))
 
-    def put(
-        self,
-        client: str = "p1",
-        *,
-        topic: str = "",
-        id: str = "",
-        text: str = "",
-        aim: Aim = "",
-        seconds: float = 0.0,
-    ) -> Ask:
-        """Put a new message, with a text that nobody can guess."""
-        self._count += 1
-        step = Ask(
+    def _ask(self, client: str, op: Any, options: list[str], aim: Aim) -> None:
+        ask = Ask(
             client=client,
-            op="put",
-            topic=topic or self.topic,
-            id=id or f"m{self._count}",
-            message=text or f"m{self._count} {self.random.randrange(16**12):012x}",
+            op=op,
+            topic=self._topics["@other" in options],
             aim=aim,
-            seconds=seconds,
+            seconds=SECONDS.get(aim, 0.0),
         )
-        self.steps.append(step)
-        return step
-
-    def again(self, put: Ask) -> None:
-        """Put the same message again."""
-        self.steps.append(Ask(client=put.client, op="put", topic=put.topic, id=put.id,
-                              message=put.message))  # fmt: skip
-
-    def kill(self, who: str) -> None:
-        self.steps.append(Kill(who))
-
-    def get(self, client: str = "s1", count: int = 1, *, topic: str = "", aim: Aim = "") -> None:
-        for _ in range(count):
-            self.ask(client, "get", topic=topic, aim=aim)
-
-    def some_puts(self) -> None:
-        """Put a few messages that no fault meets."""
-        for _ in range(self.random.randint(1, 3)):
-            self.put(self.random.choice(("p1", "p2")))
-
-    def in_any_order(self, *episodes: Callable[[Draft], None]) -> None:
-        for episode in self.random.sample(episodes, len(episodes)):
-            self.some_puts()
-            episode(self)
-
-    def begin(self) -> None:
-        self.ask("s1", "subscribe")
-        self.ask("s2", "subscribe")
-        self.put("p1")
-        self.put("p2")
-        self.get("s1")
-
-
-# 1: put and get.
-
-
-def put_and_get(draft: Draft) -> None:
-    for client, topic in (("s1", draft.topic), ("s2", draft.topic), ("s1", draft.other)):
-        draft.ask(client, "subscribe", topic=topic)
-    draft.get("s1")
-    draft.in_any_order(_same_ids, _same_texts, _any_text, _acknowledged_alone)
-    draft.get("s2", 2)
-    draft.get("s1", topic=draft.other)
-
-
-def _same_ids(draft: Draft) -> None:
-    """An id counts for one client and topic."""
-    draft.put("p1", id="1")
-    draft.put("p2", id="1")
-    draft.put("p1", id="1", topic=draft.other)
-    draft.get("s1", 2)
-
-
-def _same_texts(draft: Draft) -> None:
-    first = draft.put("p1")
-    draft.put("p1", text=first.message)
-    draft.again(first)
-    draft.get("s1", 2)
-
-
-def _any_text(draft: Draft) -> None:
-    mark = f"{draft.random.randrange(16**12):012x}"
-    draft.put("p1", text=f'{mark} "quoted", {{braces}}, \\ and\na new line: äöü ∑ 🙂')
-    draft.put("p1", text=mark.ljust(TEXT_CHARS, "é"), id=mark.ljust(ID_CHARS, "x"))
-    draft.get("s1", 2)
-
-
-def _acknowledged_alone(draft: Draft) -> None:
-    draft.put("p2")
-    draft.get("s1")
-    draft.ask("s1", "ack")
-    draft.ask("s1", "ack")
-    draft.get("s1")
-
-
-# 2: subscribe and unsubscribe.
-
-
-def subscriptions(draft: Draft) -> None:
-    draft.get("s1")
-    draft.put("p1")
-    draft.begin()
-    draft.ask("s1", "subscribe", topic=draft.other)
-    draft.in_any_order(_subscribed_twice, _subscribed_anew, _other_topic_stays)
-
-
-def _subscribed_twice(draft: Draft) -> None:
-    draft.put()
-    draft.put()
-    draft.ask("s1", "subscribe")
-    draft.get("s1")
-
-
-def _subscribed_anew(draft: Draft) -> None:
-    draft.get("s1", 2)
-    draft.ask("s1", "unsubscribe")
-    draft.get("s1")
-    draft.put("p1")
-    draft.get("s1")
-    draft.ask("s1", "subscribe")
-    draft.put("p2")
-    draft.get("s1")
-
-
-def _other_topic_stays(draft: Draft) -> None:
-    draft.put("p1", topic=draft.other)
-    draft.ask("s2", "unsubscribe")
-    draft.get("s1", topic=draft.other)
-    draft.get("s2")
-    draft.ask("s2", "subscribe")
-
-
-# 3 and 4: answers lost, requests late.
-
-
-def answers_lost(draft: Draft) -> None:
-    draft.begin()
-
-    def put(draft: Draft) -> None:
-        draft.put("p1", aim="answer lost")
-
-    def get(draft: Draft) -> None:
-        draft.put()
-        draft.get("s1", aim="answer lost")
-        draft.get("s1")
-
-    def ack(draft: Draft) -> None:
-        draft.put()
-        draft.get("s1")
-        draft.ask("s1", "ack", aim="answer lost")
-
-    draft.in_any_order(put, get, ack)
-
-
-def requests_late(draft: Draft) -> None:
-    draft.begin()
-
-    def put(draft: Draft) -> None:
-        draft.put("p1", aim="request late")
-        draft.put("p1")
-        draft.get("s1", 2)
-        draft.steps.append(Deliver())
-        draft.put("p2")
-
-    def get(draft: Draft) -> None:
-        draft.put()
-        draft.put()
-        draft.get("s1", aim="request late")
-        draft.get("s1")
-        draft.steps.append(Deliver())
-        draft.get("s1")
-
-    draft.in_any_order(put, get)
-
-
-# 5 to 7: one process is killed.
-
-
-def broker_killed(draft: Draft) -> None:
-    draft.begin()
-
-    def after_a_put(draft: Draft) -> None:
-        draft.put("p1")
-        draft.kill(BROKER)
-        draft.get("s1")
-
-    def after_a_get(draft: Draft) -> None:
-        draft.put("p2")
-        draft.get("s1")
-        draft.kill(BROKER)
-        draft.get("s1")
-
-    def after_an_ack(draft: Draft) -> None:
-        draft.put("p1")
-        draft.get("s1")
-        draft.ask("s1", "ack")
-        draft.kill(BROKER)
-        draft.get("s1")
-
-    def at_a_put(draft: Draft) -> None:
-        draft.put("p1", aim="broker killed at the answer")
-        draft.put("p2", aim="broker killed at the request")
-
-    def at_a_get(draft: Draft) -> None:
-        draft.put("p1")
-        draft.get("s1", aim="broker killed at the answer")
-        draft.get("s1")
-
-    def after_a_subscribe(draft: Draft) -> None:
-        draft.ask("s2", "subscribe", topic=draft.other)
-        draft.kill(BROKER)
-        draft.put("p1", topic=draft.other)
-        draft.get("s2", topic=draft.other)
-        draft.ask("s2", "unsubscribe", topic=draft.other)
-        draft.kill(BROKER)
-        draft.get("s2", topic=draft.other)
-
-    draft.in_any_order(
-        after_a_put, after_a_get, after_an_ack, at_a_put, at_a_get, after_a_subscribe
-    )
-
-
-def publisher_killed(draft: Draft) -> None:
-    draft.begin()
-
-    def at_the_answer(draft: Draft) -> None:
-        draft.again(draft.put("p1", aim="client killed at the answer"))
-        draft.put("p1")
-
-    def never_put_again(draft: Draft) -> None:
-        draft.put("p1", aim="client killed at the answer")
-        draft.put("p1")
-
-    def after_the_answer(draft: Draft) -> None:
-        put = draft.put("p2")
-        draft.kill("p2")
-        draft.again(put)
-        draft.put("p2")
-
-    draft.in_any_order(at_the_answer, never_put_again, after_the_answer)
-    draft.get("s1", 2)
-
-
-def subscriber_killed(draft: Draft) -> None:
-    draft.begin()
-
-    def before_it_acknowledges(draft: Draft) -> None:
-        draft.put("p1")
-        draft.put("p2")
-        draft.get("s1")
-        draft.kill("s1")
-        draft.get("s1", 2)
-
-    def after_an_ack(draft: Draft) -> None:
-        draft.put("p1")
-        draft.get("s1")
-        draft.ask("s1", "ack")
-        draft.kill("s1")
-        draft.get("s1")
-
-    def before_it_has_a_message(draft: Draft) -> None:
-        draft.put("p2")
-        draft.get("s1")
-        draft.kill("s1")
-        draft.ask("s1", "ack")
-        draft.get("s1")
-
-    def at_the_answer(draft: Draft) -> None:
-        draft.put("p1")
-        draft.put("p1")
-        draft.get("s1")
-        draft.get("s1", aim="client killed at the answer")
-        draft.get("s1")
-
-    draft.in_any_order(before_it_acknowledges, after_an_ack, before_it_has_a_message, at_the_answer)
-
-
-# 8: everything.
-
-
-def everything_dies(draft: Draft) -> None:
-    draft.begin()
-
-    def all_at_once(draft: Draft) -> None:
-        put = draft.put("p1")
-        draft.put("p2", aim="broker killed at the answer")
-        draft.get("s1")
-        for who in draft.random.sample((BROKER, "p1", "p2", "s1", "s2"), 5):
-            draft.kill(who)
-        draft.again(put)
-        draft.get("s1", 2)
-
-    def broker_down(draft: Draft) -> None:
-        draft.put("p1", aim="broker down", seconds=OUTAGE_S)
-
-    def link_cut(draft: Draft) -> None:
-        draft.ask("s1", "get", aim="link cut", seconds=CUT_S)
-
-    draft.in_any_order(all_at_once, broker_down, link_cut)
-
-
-STAGES: Final = {
-    Stage(1, "put and get", 15, "no fault"): put_and_get,
-    Stage(2, "subscribe and unsubscribe", 10, "no fault"): subscriptions,
-    Stage(3, "answers lost", 15, "the answer to a put, get or ack is lost"): answers_lost,
-    Stage(4, "requests late", 10, "a request arrives late, after its retry"): requests_late,
-    Stage(5, "broker killed", 15, "kill -9 before and after an answer"): broker_killed,
-    Stage(6, "publisher killed", 10, "kill -9 in and after a put"): publisher_killed,
-    Stage(7, "subscriber killed", 15, "kill -9 in and after a get"): subscriber_killed,
-    Stage(8, "everything dies", 10, "every process, then 12 s without a broker"): everything_dies,
-}
-
-
-def plan_of(stage: Stage, random: Random) -> Plan:
+        for _ in range(next((int(one) for one in options if one.isdecimal()), 1)):
+            self.steps.append(self._put(ask, options) if op == "put" else ask)
+
+    def _put(self, ask: Ask, options: list[str]) -> Ask:
+        """Return a put with a text that no submission can guess."""
+        number = sum(isinstance(one, Ask) and one.op == "put" for one in self.steps) + 1
+        id = next((one[3:] for one in options if one.startswith("id=")), f"m{number}")
+        text = f"m{number} {self._random.randrange(16**12):012x}"
+        if "same" in options:
+            text = self._puts[ask.client].message
+        elif "quoted" in options:
+            text = f'"quoted", {{braces}}, \\ and\na new line: äöü ∑ 🙂 {text}'
+        elif "long" in options:
+            id = text.replace(" ", "-").ljust(ID_CHARS, "x")
+            text = f"{'é' * (TEXT_CHARS - 1 - len(text))} {text}"
+        self._puts[ask.client] = put = replace(ask, id=id, message=text)
+        return put
+
+
+def plan_of(stage: GradeStage, random: Random) -> Plan:
     """Return a run of a stage; the same chance gives the same run."""
     draft = Draft(random)
-    STAGES[stage](draft)
+    draft.take(stage.begin)
+    for episode in random.sample(stage.episodes, len(stage.episodes)):
+        for _ in range(random.randint(1, 3)):
+            draft.take(f"{random.choice(('p1', 'p2'))} put")
+        draft.take(episode)
+    draft.take(stage.end)
     return tuple(draft.steps)

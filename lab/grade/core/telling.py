@@ -10,7 +10,7 @@ from msgspec import Struct
 JUDGE: Final = "judge"
 
 
-class Event(Struct, frozen=True):
+class RunEvent(Struct, frozen=True):
     """Something that happened in a run."""
 
     at_s: float
@@ -19,11 +19,11 @@ class Event(Struct, frozen=True):
     is_answer: bool = False
 
 
-def lines_of(events: Sequence[Event]) -> list[str]:
+def lines_of(events: Sequence[RunEvent]) -> list[str]:
     """Return a line for each event; an answer that follows its request shares a line with it."""
     width = max((len(one.who) for one in events), default=0)
     found: list[str] = []
-    before: Event | None = None
+    before: RunEvent | None = None
     for one in events:
         follows = before is not None and before.who == one.who and not before.is_answer
         if one.is_answer and follows:

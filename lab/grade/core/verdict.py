@@ -26,7 +26,7 @@ Rule = Literal[
 SHOWN_CHARS_MAX: Final = 60
 
 
-class Call(Struct, kw_only=True):
+class ClientCall(Struct, kw_only=True):
     """A line for a client, and its answer."""
 
     client: str
@@ -44,7 +44,7 @@ class Call(Struct, kw_only=True):
         return isinstance(self.answer, dict) and self.answer.get("ok") is True
 
 
-class Breach(Struct, frozen=True, kw_only=True):
+class BrokenRule(Struct, frozen=True, kw_only=True):
     """A broken rule."""
 
     rule: Rule
@@ -54,7 +54,7 @@ class Breach(Struct, frozen=True, kw_only=True):
     id: str = ""
 
 
-class Message(Struct, frozen=True, kw_only=True):
+class PutMessage(Struct, frozen=True, kw_only=True):
     """A message, however often it was put."""
 
     publisher: str
@@ -69,19 +69,19 @@ class Message(Struct, frozen=True, kw_only=True):
 Key = tuple[str, str, str]  # topic, id, text
 
 
-def messages_put(calls: Sequence[Call]) -> dict[Key, Message]:
+def messages_put(calls: Sequence[ClientCall]) -> dict[Key, PutMessage]:
     """Return all messages; a put with the same client, topic and id is the same message."""
     puts = [call for call in calls if call.op == "put"]
-    first: dict[tuple[str, str, str], Call] = {}
+    first: dict[tuple[str, str, str], ClientCall] = {}
     numbers: dict[tuple[str, str], int] = {}
-    found: dict[Key, Message] = {}
+    found: dict[Key, PutMessage] = {}
     for call in puts:
         same = (call.client, call.topic, call.id)
         if same in first:
             continue
         first[same] = call
         number = numbers[same[:2]] = numbers.get(same[:2], 0) + 1
-        found[call.topic, call.id, call.message] = Message(
+        found[call.topic, call.id, call.message] = PutMessage(
             publisher=call.client,
             topic=call.topic,
             id=call.id,
@@ -95,7 +95,7 @@ def messages_put(calls: Sequence[Call]) -> dict[Key, Message]:
     return found
 
 
-def wrong_form(call: Call) -> bool:
+def wrong_form(call: ClientCall) -> bool:
     """Return whether an answer has another form than the task sheet gives it."""
     answer = call.answer
     if not isinstance(answer, dict):
@@ -108,27 +108,27 @@ def wrong_form(call: Call) -> bool:
     return text is not None and not (isinstance(text, str) and isinstance(answer.get("id"), str))
 
 
-class Reading:
+class TopicReading:
     """One subscriber and topic: what it was given, and what it must still be given."""
 
-    def __init__(self, client: str, topic: str, messages: dict[Key, Message]) -> None:
-        self.breaches: list[Breach] = []
+    def __init__(self, client: str, topic: str, messages: dict[Key, PutMessage]) -> None:
+        self.breaches: list[BrokenRule] = []
         self.subscribed: bool | None = False  # None: a kill interrupted the call
         self.done: set[Key] = set()  # acknowledged
         self._client, self._topic, self._messages = client, topic, messages
         self._since = 0  # of the subscription
-        self._open: Message | None = None  # returned, and not acknowledged
+        self._open: PutMessage | None = None  # returned, and not acknowledged
         self._open_life = self._life = 0
         self._may_be_done = False  # an interrupted call may have acknowledged the open one
         self._passed: dict[str, int] = {}  # number of the newest one, by publisher
 
-    def _broken(self, rule: Rule, text: str, message: Message | None = None) -> None:
+    def _broken(self, rule: Rule, text: str, message: PutMessage | None = None) -> None:
         id = message.id if message else ""
         self.breaches.append(
-            Breach(rule=rule, text=text, client=self._client, topic=self._topic, id=id)
+            BrokenRule(rule=rule, text=text, client=self._client, topic=self._topic, id=id)
         )
 
-    def take(self, call: Call) -> None:
+    def take(self, call: ClientCall) -> None:
         """Judge the next call."""
         self._life = call.life
         if call.ended is not None and wrong_form(call):
@@ -148,7 +148,7 @@ class Reading:
                 self._passed[self._open.publisher] = self._open.number - 1
             self._open = None
 
-    def _acknowledge(self, call: Call) -> None:
+    def _acknowledge(self, call: ClientCall) -> None:
         if self._open is None or self._open_life != call.life:
             return
         if call.ended is None:
@@ -161,7 +161,7 @@ class Reading:
         self.done.add(key_of(self._open))
         self._open, self._may_be_done = None, False
 
-    def _get(self, call: Call) -> None:
+    def _get(self, call: ClientCall) -> None:
         if call.ended is None or "error" not in call.answer:
             self._acknowledge(call)
         if call.ended is None:
@@ -184,13 +184,13 @@ class Reading:
         elif text is not None:
             self._returned(call, (self._topic, call.answer["id"], text))
 
-    def _returned(self, call: Call, key: Key) -> None:
+    def _returned(self, call: ClientCall, key: Key) -> None:
         message = self._messages.get(key)
         if message is None or message.began > call.began:
             same = [one for one in self._messages.values() if one.text == key[2]]
             where = f"; {same[0].publisher} put it on {same[0].topic}" if same else ""
             text = f"{self._client} got {shown(key[2])} with id {shown(key[1])} on {self._topic}"
-            self._broken("nothing invented", f"{text}, which nobody put there{where}")
+            self._broken("nothing invented", f"{text}, which no client put there{where}")
             return
         if self._open is not None:
             if message is not self._open and not self._may_be_done:
@@ -219,7 +219,7 @@ class Reading:
         self._passed[message.publisher] = max(message.number, passed)
         self._open, self._open_life, self._may_be_done = message, call.life, False
 
-    def owed(self, stored: set[Key]) -> list[Message]:
+    def owed(self, stored: set[Key]) -> list[PutMessage]:
         """Return what this subscriber must still get.
 
         Args:
@@ -242,7 +242,7 @@ class Reading:
         """Return whether the open message belongs to a client that died with it."""
         return self._open_life < self._life and not self._may_be_done
 
-    def awaited(self) -> list[Message]:
+    def awaited(self) -> list[PutMessage]:
         """Return what can still arrive in order."""
         owed = self.owed(set())
         passed = self._passed
@@ -269,7 +269,7 @@ class Reading:
                 )
 
 
-def key_of(message: Message) -> Key:
+def key_of(message: PutMessage) -> Key:
     return message.topic, message.id, message.text
 
 
@@ -279,23 +279,23 @@ def shown(value: object) -> str:
     return text if len(text) <= SHOWN_CHARS_MAX else f"{text[: SHOWN_CHARS_MAX - 4]}...{text[-1]}"
 
 
-def readings(calls: Sequence[Call]) -> dict[tuple[str, str], Reading]:
+def readings(calls: Sequence[ClientCall]) -> dict[tuple[str, str], TopicReading]:
     """Judge what each subscriber got, by subscriber and topic."""
     messages = messages_put(calls)
-    found: dict[tuple[str, str], Reading] = {}
+    found: dict[tuple[str, str], TopicReading] = {}
     for call in calls:
         if call.op == "put":
             continue
         at = call.client, call.topic
-        found.setdefault(at, Reading(*at, messages)).take(call)
+        found.setdefault(at, TopicReading(*at, messages)).take(call)
     return found
 
 
-def _wrong_puts(calls: Sequence[Call]) -> Iterator[Breach]:
+def _wrong_puts(calls: Sequence[ClientCall]) -> Iterator[BrokenRule]:
     for call in calls:
         if call.op == "put" and call.ended is not None and wrong_form(call):
             text = f"{call.client} answered the put of {call.id} with {shown(call.answer)}"
-            yield Breach(
+            yield BrokenRule(
                 rule="each answer has the form of the task sheet",
                 text=text,
                 client=call.client,
@@ -304,7 +304,7 @@ def _wrong_puts(calls: Sequence[Call]) -> Iterator[Breach]:
             )
 
 
-def judge(calls: Sequence[Call], *, is_over: bool) -> list[Breach]:
+def judge(calls: Sequence[ClientCall], *, is_over: bool) -> list[BrokenRule]:
     """Return every broken rule.
 
     Args:

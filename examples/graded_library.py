@@ -1,10 +1,10 @@
-"""Our own service as a submission: a proxy, and clients of the library.
+"""Our own service as a submission for `reliable-pubsub grade`: a proxy, and library clients.
 
 The task sheet gives a service one port, and a proxy has one for publishers and one for
 subscribers. So the first byte of each connection says which of them it is for.
 
-    python -m reliable_pubsub.lab.grade.own_service broker --port 5555 --data DIR
-    python -m reliable_pubsub.lab.grade.own_service client --broker ENDPOINT --id ID --state DIR
+    python graded_library.py broker --port 5555 --data DIR
+    python graded_library.py client --broker ENDPOINT --id ID --state DIR
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from reliable_pubsub import NotSubscribedError, Publisher, RetryPolicy, Subscriber
+from graded_service import Answer, Request, main, replace_file
 
-from ..rig.child_process import endpoints_in, proxy_command
-from .reference import Answer, Request, main, replace_file
+from reliable_pubsub import NotSubscribedError, Publisher, RetryPolicy, Subscriber
+from reliable_pubsub.lab.rig.child_process import endpoints_in, proxy_command
 
 DOORS: Final = {b"p": "publishers", b"s": "subscribers"}
 CHUNK_BYTES: Final = 65_536

@@ -1,11 +1,11 @@
-"""A right answer to the task sheet: the service that `grade --self-test` passes.
+"""A right answer to the task sheet of docs/grading.md: `reliable-pubsub grade` gives it full marks.
 
 The broker is a REP socket. A background thread writes snapshots of the whole state, and an answer
 leaves when a snapshot has it. The client is a Lazy Pirate: without an answer it opens a new socket
 and sends the same request again.
 
-    python -m reliable_pubsub.lab.grade.reference broker --port 5555 --data DIR
-    python -m reliable_pubsub.lab.grade.reference client --broker ENDPOINT --id ID --state DIR
+    python graded_service.py broker --port 5555 --data DIR
+    python graded_service.py client --broker ENDPOINT --id ID --state DIR
 """
 
 from __future__ import annotations
