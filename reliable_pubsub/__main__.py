@@ -32,6 +32,7 @@ _COMMANDS = {
     "examples": "reliable_pubsub.common.examples",
     "lab": "reliable_pubsub.lab.__main__",
     "conformance": "reliable_pubsub.lab.conformance",
+    "grade": "reliable_pubsub.lab.grade.command",
     "schema": "reliable_pubsub.lab.keys",
     "pipeline": "reliable_pubsub.pipeline.__main__",
 }

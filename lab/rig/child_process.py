@@ -213,16 +213,20 @@ class ChildProcess:
 
     def ask(self, line: str, within_s: float = READY_S_MAX) -> str:
         """Write a line to its standard input, and wait for the next line of its output."""
-        assert self._child.stdin is not None
         before = self.said().count("\n")
 
         def answer() -> str | None:
             lines = self.said().split("\n")
             return lines[before] if len(lines) > before + 1 else None
 
+        self.tell(line)
+        return self._awaited(answer, within_s)
+
+    def tell(self, line: str) -> None:
+        """Write a line to its standard input."""
+        assert self._child.stdin is not None
         self._child.stdin.write(f"{line}\n".encode())
         self._child.stdin.flush()
-        return self._awaited(answer, within_s)
 
     def _awaited(self, look: Callable[[], str | None], within_s: float) -> str:
         deadline_s = time.monotonic() + within_s

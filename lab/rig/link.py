@@ -225,6 +225,9 @@ class TcpLink:
             del self.awaited[0]
         return not self.awaited
 
+    async def admit(self, way: Way, data: bytes) -> None:
+        """Wait until a piece may pass on its connection. In the thread of the links."""
+
     def delay(self, by_s: float) -> None:
         """What is sent from now on over a connection that is open now arrives `by_s` later.
 
@@ -395,6 +398,7 @@ class _Connection:
             due_s, data = await held.get()
             await asyncio.sleep(max(due_s - loop.time(), 0))
             await self._link.passing.wait()
+            await self._link.admit(way, data)
             self.held -= 1
             if not data:
                 break
