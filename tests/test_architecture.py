@@ -87,17 +87,17 @@ TWINS: dict[str, str] = {
 }
 # Lines of Python by folder. Lower one freely; raise one only with the reason beside it.
 LINES_MAX: dict[str, int] = {
-    "common": 17_940,  # `world_here`: clients in the broker of a test
+    "common": 18_220,  # series of backups, and object stores, which were in `pipeline`
     "console": 2_350,
     "lab": 13_950,  # with the launcher that the tests had, and `testing` for other programs
-    "pipeline": 6_970,
-    "proxy": 16_150,  # the registry of features took 190 lines
+    "pipeline": 6_770,
+    "proxy": 16_510,  # backups in a series, a stream or a bucket
     "publisher": 4_800,
     "relay": 3_660,
     "reliable_pubsub": 300,
     "scripts": 16_850,
     "subscriber": 8_400,
-    "tests": 68_400,  # of `lab/testing`, installing from anything, and the examples by task
+    "tests": 68_660,  # series, streams and buckets of backups, and the drill
 }
 VECTORS = "tests.wire.vectors"  # data, which a tool writes into the pages
 WAITING = frozenset({"zmq", "time", "socket", "threading", "subprocess", "multiprocessing"})
