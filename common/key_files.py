@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from .core.arguments import checked
 from .core.certificates import (
@@ -76,8 +77,11 @@ def _write(path: Path, text: str, mode: int) -> None:
         os.fsync(file.fileno())
 
 
-def _read(path: Path, *, is_secret: bool = False) -> str:
+def _read(path: Path, *, secret_readers: Literal["owner", "group"] | None = None) -> str:
     """Read a key file.
+
+    Args:
+        secret_readers: who may read a secret; None: it is none.
 
     Raises:
         ConfigurationError: it is another user's link or no file, cannot be read, or others may read
@@ -107,11 +111,13 @@ def _read(path: Path, *, is_secret: bool = False) -> str:
         if not stat.S_ISREG(mode):  # `open` does not take a folder
             raise ConfigurationError(f"{path} is no file: expected a key file")
         # As libpq: root may let a group read it, such as that of a Kubernetes Secret.
-        if is_secret and mode & (0o037 if facts.st_uid == 0 else 0o077):
+        for_group = secret_readers == "group" or facts.st_uid == 0
+        if secret_readers and mode & (0o037 if for_group else 0o077):
             raise ConfigurationError(
                 f"others may read the secret key {path} (mode {stat.S_IMODE(mode):04o}): run "
                 f"`chmod 600 {path}`; if another user may have read it, make a new one. Only "
-                "root's file may be group-readable (0640 or 0440)"
+                "root's file may be group-readable (0640 or 0440), unless secret_key_readers is "
+                "`group`"
             )
         with open(descriptor, "rb", closefd=False) as file:
             return file.read(FILE_BYTES_MAX).decode("ascii", errors="replace")
@@ -119,17 +125,18 @@ def _read(path: Path, *, is_secret: bool = False) -> str:
         os.close(descriptor)
 
 
-def read_pair(path: Path) -> KeyPair:
+def read_pair(path: Path, readers: Literal["owner", "group"] = "owner") -> KeyPair:
     """Read a file that `keys new` wrote.
 
     Args:
         path: `NAME.key_secret`, or `NAME.key` beside it.
+        readers: who may read it besides root.
 
     Raises:
         ConfigurationError: it cannot be read safely, or holds no secret key.
     """
     path = path.with_suffix(SECRET_SUFFIX) if path.suffix == PUBLIC_SUFFIX else path
-    public, secret = parse_certificate(_read(path, is_secret=True), str(path))
+    public, secret = parse_certificate(_read(path, secret_readers=readers), str(path))
     if secret is None:
         raise ConfigurationError(f"{path}: holds no secret key: name the file {SECRET_SUFFIX}")
     return KeyPair(public=public, secret=secret)
@@ -214,8 +221,10 @@ def secure(endpoint: str, server_key: str, secret_key: str = "") -> str:
     return SecureEndpoint(endpoint, _client_keys(server_key, secret_key))
 
 
-def _client_keys(server_key: str, secret_key: str) -> ClientKeys:
-    own = read_pair(Path(secret_key)) if secret_key else _new_keys()
+def _client_keys(
+    server_key: str, secret_key: str, readers: Literal["owner", "group"] = "owner"
+) -> ClientKeys:
+    own = read_pair(Path(secret_key), readers) if secret_key else _new_keys()
     return ClientKeys(own=own, server=read_public(server_key))
 
 
@@ -233,15 +242,44 @@ def client_keys(settings: Settings) -> ClientKeys | None:
                 "that it talks with; set server_key (--server-key) to it"
             )
         return None
-    return _client_keys(settings.server_key, settings.secret_key)
+    return _client_keys(settings.server_key, settings.secret_key, settings.secret_key_readers)
 
 
-def server_keys(settings: Settings) -> ServerKeys | None:
-    """The keys of a proxy or relay, by its settings; None: its endpoints are plaintext.
+def read_token(settings: Settings) -> str:
+    """Return the token of the metrics; "": there is none.
 
     Raises:
-        ConfigurationError: the key cannot be read, or there are clients and no key.
+        ConfigurationError: its file cannot be read, or holds no token.
     """
+    if not settings.metrics_token:
+        return ""
+    path = Path(settings.metrics_token)
+    token = _read(path, secret_readers=settings.secret_key_readers).strip()
+    if not re.fullmatch(r"[A-Za-z0-9._~+/=-]{16,}", token):
+        raise ConfigurationError(
+            f"{path}: holds no token: expected one line of at least 16 letters, digits and "
+            "._~+/=-, such as `openssl rand -hex 32` prints"
+        )
+    return token
+
+
+def server_keys(settings: Settings, *, are_required: bool = False) -> ServerKeys | None:
+    """The keys of a proxy or relay, by its settings; None: its endpoints are plaintext.
+
+    Args:
+        are_required: refuse to do without (`--require-keys`).
+
+    Raises:
+        ConfigurationError: the key cannot be read, there are clients and no key, or keys are
+            required and missing.
+    """
+    missing = [one for one in ("secret_key", "clients") if not getattr(settings, one)]
+    if are_required and missing:
+        raise ConfigurationError(
+            f"--require-keys: {' and '.join(missing)} not set, so any client could connect. Set "
+            "secret_key to a .key_secret file (`reliable-pubsub keys new`) and clients to the "
+            "folder of the keys that may connect"
+        )
     if not settings.secret_key:
         if settings.clients:
             raise ConfigurationError(
@@ -249,5 +287,5 @@ def server_keys(settings: Settings) -> ServerKeys | None:
                 "with `reliable-pubsub keys new proxy` and set secret_key to its .key_secret file"
             )
         return None
-    own = read_pair(Path(settings.secret_key))
+    own = read_pair(Path(settings.secret_key), settings.secret_key_readers)
     return ServerKeys(own=own, clients=settings.clients, audit_log=settings.audit_log)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from glob import escape
@@ -95,7 +96,8 @@ def new_copy(
 
     Args:
         fill: writes the store into a directory, and returns how its last proxy ran.
-        like: the directory whose owner gets the new one, unless the target exists.
+        like: the directory whose owner gets the new one, unless the target exists, whose owner
+            and mode then stay.
 
     Raises as `back_up`.
     """
@@ -105,7 +107,10 @@ def new_copy(
     make_directory(partial, what="backup")
     try:
         found = _checked(partial, fill(partial), checked)
-        facts = target.stat() if target.exists() else like.stat()
+        facts = like.stat()
+        if target.exists():  # an empty directory, whose owner and mode were chosen
+            facts = target.stat()
+            partial.chmod(stat.S_IMODE(facts.st_mode))
         give([partial, *partial.iterdir()], facts)
         partial.rename(target)
         sync_directory(target.parent)

@@ -87,17 +87,17 @@ TWINS: dict[str, str] = {
 }
 # Lines of Python by folder. Lower one freely; raise one only with the reason beside it.
 LINES_MAX: dict[str, int] = {
-    "common": 18_220,  # series of backups, and object stores, which were in `pipeline`
+    "common": 18_310,  # series of backups, and object stores, which were in `pipeline`
     "console": 2_350,
     "lab": 13_950,  # with the launcher that the tests had, and `testing` for other programs
     "pipeline": 6_770,
-    "proxy": 16_510,  # backups in a series, a stream or a bucket
+    "proxy": 16_520,  # backups in a series, a stream or a bucket
     "publisher": 4_800,
     "relay": 3_660,
     "reliable_pubsub": 300,
     "scripts": 16_850,
     "subscriber": 8_400,
-    "tests": 68_660,  # series, streams and buckets of backups, and the drill
+    "tests": 68_990,  # backups and their drill, units, manifests, and the keys of services
 }
 VECTORS = "tests.wire.vectors"  # data, which a tool writes into the pages
 WAITING = frozenset({"zmq", "time", "socket", "threading", "subprocess", "multiprocessing"})

@@ -24,7 +24,6 @@ from reliable_pubsub.common.http_pages import CONNECTIONS_MAX
 from reliable_pubsub.common.metrics_server import MetricsServer, Pages
 from reliable_pubsub.common.scrapes import Scrapes
 from reliable_pubsub.common.system import IS_LINUX
-from reliable_pubsub.proxy.__main__ import main as proxy_command
 from reliable_pubsub.proxy.status.figures import BOUNDS
 
 from .harness import (
@@ -292,24 +291,6 @@ class TestLinesForPrograms:
         (error,) = [json.loads(line) for line in mistaken.stderr.splitlines()]
         assert (error["level"], error["code"]) == ("error", "CONFIGURATION")
         assert publisher.stdout.startswith("ready: publisher p ")
-
-
-def test_the_unit_file_says_what_the_command_takes() -> None:
-    unit = (CONFIGS / "reliable-pubsub-proxy.service").read_text()
-    known = {name for option in proxy_command.params for name in option.opts}
-    (command,) = re.findall(r"^ExecStart=((?:.*\\\n)*.*)$", unit, re.MULTILINE)
-
-    used = set(re.findall(r"--[a-z-]+", command))
-
-    assert len(used) == 4
-    assert used <= known
-    for line in (
-        "Type=notify",
-        "WatchdogSec=30",
-        "RestartPreventExitStatus=2 5",
-        "StartLimitIntervalSec=0",  # else five failures within ten seconds would be the last ones
-    ):
-        assert f"\n{line}\n" in unit
 
 
 def heaps_of(pid: int) -> int:

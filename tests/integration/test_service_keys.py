@@ -1,0 +1,109 @@
+"""Keys, tokens and switches of a proxy that runs as a service."""
+
+from __future__ import annotations
+
+import secrets
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from reliable_pubsub.lab.rig.service import RelayProcess
+
+from .harness import PATIENCE_S, Process, Service
+from .test_operating import ANY_ADDRESS, metrics_url, page
+
+EVERYWHERE = "0.0.0.0:*"
+
+
+@pytest.fixture
+def token(tmp_path: Path) -> Path:
+    file = tmp_path / "token"
+    file.write_text(secrets.token_hex(32) + "\n")
+    file.chmod(0o600)
+    return file
+
+
+def refused(process: Process) -> str:
+    assert process.wait() == 2
+    return " ".join(process.stderr.split())
+
+
+def page_with(url: str, token: str) -> int:
+    asked = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+    try:
+        with urllib.request.urlopen(asked, timeout=PATIENCE_S) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+class TestMetricsBeyondThisMachine:
+    @pytest.mark.parametrize("allowed", [(), ("--allow-plaintext",)])
+    def test_need_their_own_switch_or_a_token(
+        self, service: Service, allowed: tuple[str, ...]
+    ) -> None:
+        proxy = service.launch_proxy("--metrics-endpoint", EVERYWHERE, *allowed)
+
+        text = refused(proxy)
+
+        assert "--metrics-token" in text
+        assert "--metrics-allow-plaintext" in text
+
+    def test_open_no_endpoint_of_messages(self, service: Service) -> None:
+        service.publisher_endpoint = "tcp://0.0.0.0:*"
+        options = ("--metrics-endpoint", EVERYWHERE, "--metrics-allow-plaintext")
+
+        assert "messages" in refused(service.launch_proxy(*options))
+
+    def test_with_the_switch_are_served_and_warned_of(self, service: Service) -> None:
+        proxy = service.start_proxy("--metrics-endpoint", EVERYWHERE, "--metrics-allow-plaintext")
+
+        assert page(metrics_url(proxy).replace("0.0.0.0", "127.0.0.1"))[0] == 200
+        assert "warning: metrics_endpoint" in proxy.stderr
+
+    @pytest.mark.parametrize("role", ["proxy", "relay"])
+    def test_with_a_token_ask_for_it_and_probes_need_none(
+        self, service: Service, token: Path, role: str
+    ) -> None:
+        options = ("--metrics-endpoint", EVERYWHERE, "--metrics-token", str(token))
+        if role == "proxy":
+            process: Process = service.start_proxy(*options)
+        else:
+            service.start_proxy()
+            upstream = ("--upstream", str(service.subscriber_endpoint))
+            process = RelayProcess(service, "r", *upstream, *options).process
+        url = metrics_url(process).replace("0.0.0.0", "127.0.0.1")
+
+        assert page(url)[0] == page_with(url, "wrong") == page_with(url, "é") == 401
+        assert page_with(url, token.read_text().strip()) == 200
+        assert page(url.replace("/metrics", "/healthz"))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "reason"),
+    [("short", 0o600, "holds no token"), ("x" * 32, 0o644, "others may read")],
+)
+def test_a_token_that_protects_nothing_is_refused(
+    service: Service, token: Path, content: str, mode: int, reason: str
+) -> None:
+    token.write_text(content)
+    token.chmod(mode)
+
+    assert reason in refused(
+        service.launch_proxy("--metrics-endpoint", ANY_ADDRESS, "--metrics-token", token)
+    )
+
+
+def test_a_start_that_has_lost_its_key_is_refused_if_keys_are_required(service: Service) -> None:
+    """An empty variable is no key; with --allow-plaintext alone any client could connect."""
+    service.publisher_endpoint = "tcp://0.0.0.0:*"
+    text = refused(service.launch_proxy("--allow-plaintext", "--require-keys"))
+
+    assert "secret_key and clients not set" in text
+    process = service.run(
+        "relay", "--require-keys", "--endpoint", "tcp://127.0.0.1:*", "--push-endpoint",
+        "tcp://127.0.0.1:*",
+    )  # fmt: skip
+    assert "secret_key and clients not set" in refused(process)
