@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import re
 import stat
+from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal
 
 from .core.arguments import checked
 from .core.certificates import (
+    NO_DATES,
     PUBLIC_SUFFIX,
     SECRET_SUFFIX,
+    KeyDates,
     certificate,
     is_key,
     parse_certificate,
+    parse_dates,
 )
 from .core.endpoint import check_endpoint
 from .core.errors import ConfigurationError
@@ -22,31 +26,46 @@ from .core.keys import ClientKeys, KeyPair, SecureEndpoint, ServerKeys
 from .core.names import client_id
 from .core.rights import KnownKey, clients_of, rights_of, with_rights
 from .core.settings import Settings
-from .owner import denied_to, owner_of
+from .owner import denied_to, ids_of, owner_of
 from .system import system_errors
 
 FILE_BYTES_MAX: Final = 64 * 1024
 RIGHTS_FILE: Final = "rights.yaml"  # in a folder of clients
 
 
-def new_pair(folder: Path, name: str) -> tuple[Path, Path]:
+def new_pair(
+    folder: Path, name: str, dates: KeyDates = NO_DATES, *, owner: str = "", group: str = ""
+) -> tuple[Path, Path]:
     """Make a key pair; write `NAME.key` and `NAME.key_secret` (0600) into a folder.
+
+    Args:
+        owner: of the files, and of the folder if it is new; "": the user of this process.
+        group: the same; it may then read the secret (0640).
 
     Returns:
         The public and the secret file.
 
     Raises:
         InvalidNameError: the name is no client id.
-        ConfigurationError: one of the files exists, or cannot be written.
+        ConfigurationError: one of the files exists, or cannot be written or given away.
     """
     name = client_id(name)
+    uid, gid = ids_of(owner, group)
     pair = _new_keys()
     public_file, secret_file = (folder / (name + end) for end in (PUBLIC_SUFFIX, SECRET_SUFFIX))
     try:
+        is_new = not folder.exists()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write(secret_file, certificate(name, pair.public, pair.secret), 0o600)
+        _write(secret_file, certificate(name, pair.public, pair.secret, dates), 0o600)
         try:
-            _write(public_file, certificate(name, pair.public), 0o644)
+            os.chown(secret_file, uid, gid)
+            if group:
+                secret_file.chmod(0o640)
+            if is_new:
+                os.chown(folder, uid, gid)
+                folder.chmod(0o750 if group else 0o700)
+            _write(public_file, certificate(name, pair.public, dates=dates), 0o644)
+            os.chown(public_file, uid, gid)
         except OSError:
             secret_file.unlink()  # of a pair that was not made
             raise
@@ -136,10 +155,21 @@ def read_pair(path: Path, readers: Literal["owner", "group"] = "owner") -> KeyPa
         ConfigurationError: it cannot be read safely, or holds no secret key.
     """
     path = path.with_suffix(SECRET_SUFFIX) if path.suffix == PUBLIC_SUFFIX else path
-    public, secret = parse_certificate(_read(path, secret_readers=readers), str(path))
+    text = _read(path, secret_readers=readers)
+    public, secret = parse_certificate(text, str(path))
     if secret is None:
         raise ConfigurationError(f"{path}: holds no secret key: name the file {SECRET_SUFFIX}")
-    return KeyPair(public=public, secret=secret)
+    expires = parse_dates(text, str(path)).expires
+    return KeyPair(public=public, secret=secret, expires=expires)
+
+
+def read_dates(path: Path) -> KeyDates:
+    """Read the dates of a public key from its file.
+
+    Raises:
+        ConfigurationError: it cannot be read, or a date has another form.
+    """
+    return parse_dates(_read(path), str(path))
 
 
 def read_public(text: str) -> str:
@@ -192,8 +222,11 @@ def read_clients(path: Path) -> dict[str, KnownKey]:
     if not path.is_dir():
         return clients_of(load_yaml(path).data, str(path))
     names: dict[str, str] = {}
+    expires: dict[str, datetime | None] = {}
     for file in public_files(path):
-        key = read_public(str(file))
+        text = _read(file)
+        key = parse_certificate(text, str(file))[0]
+        expires[key] = parse_dates(text, str(file)).expires
         if key in names:
             raise ConfigurationError(
                 f"{path}: {names[key]} and {file.stem} have the same key: remove one file"
@@ -201,7 +234,7 @@ def read_clients(path: Path) -> dict[str, KnownKey]:
         names[key] = file.stem
     rights = path / RIGHTS_FILE
     said = load_yaml(rights).data if os.path.lexists(rights) else None
-    return with_rights(names, rights_of(said, str(rights)))
+    return with_rights(names, rights_of(said, str(rights)), expires)
 
 
 @checked

@@ -87,7 +87,7 @@ TWINS: dict[str, str] = {
 }
 # Lines of Python by folder. Lower one freely; raise one only with the reason beside it.
 LINES_MAX: dict[str, int] = {
-    "common": 18_310,  # series of backups, and object stores, which were in `pipeline`
+    "common": 18_560,  # backups in series, object stores (from `pipeline`), dates of keys
     "console": 2_350,
     "lab": 13_950,  # with the launcher that the tests had, and `testing` for other programs
     "pipeline": 6_770,
@@ -97,7 +97,7 @@ LINES_MAX: dict[str, int] = {
     "reliable_pubsub": 300,
     "scripts": 16_850,
     "subscriber": 8_400,
-    "tests": 68_990,  # backups and their drill, units, manifests, and the keys of services
+    "tests": 69_200,  # backups and their drill, units, manifests, and the keys of services
 }
 VECTORS = "tests.wire.vectors"  # data, which a tool writes into the pages
 WAITING = frozenset({"zmq", "time", "socket", "threading", "subprocess", "multiprocessing"})

@@ -5,13 +5,20 @@ from __future__ import annotations
 import secrets
 import urllib.error
 import urllib.request
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from reliable_pubsub.common.access import authentication
+from reliable_pubsub.common.access.authentication import LOOK_S, Authentication
+from reliable_pubsub.common.core.certificates import KeyDates
+from reliable_pubsub.common.core.keys import ServerKeys
+from reliable_pubsub.common.key_files import new_pair, read_pair
+from reliable_pubsub.lab.rig.keyed_service import KeyedService
 from reliable_pubsub.lab.rig.service import RelayProcess
 
-from .harness import PATIENCE_S, Process, Service
+from .harness import PATIENCE_S, Process, Service, eventually, zmq_context
 from .test_operating import ANY_ADDRESS, metrics_url, page
 
 EVERYWHERE = "0.0.0.0:*"
@@ -107,3 +114,53 @@ def test_a_start_that_has_lost_its_key_is_refused_if_keys_are_required(service: 
         "tcp://127.0.0.1:*",
     )  # fmt: skip
     assert "secret_key and clients not set" in refused(process)
+
+
+def test_a_key_that_expires_is_refused_and_listed(tmp_path: Path) -> None:
+    with KeyedService(tmp_path) as service:
+        service.start()
+        assert service.is_heard("sensor-1")
+        file = service.known / "sensor-1.key"
+        ended = file.read_text().replace("metadata", 'metadata\n    expires = "2026-01-01T00:00Z"')
+        (tmp_path / "new").write_text(ended)
+        (tmp_path / "new").rename(file)
+
+        eventually(
+            lambda: "the key sensor-1 expired on 2026-01-01" in service.proxy.stderr, "the warning"
+        )
+        assert not service.is_heard("sensor-1")
+        log = Path(service.data_dir) / "audit.jsonl"
+        eventually(lambda: "unknown_key" in log.read_text(), "the line of the audit log")
+        listed = service.run("", "keys", "refused", log, "--clients", service.known)
+        listed.done()
+
+    assert "sensor-1" in listed.stdout
+
+
+def test_a_key_expires_without_a_change_of_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = datetime(2026, 11, 27, tzinfo=UTC)
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, _tz: object = None) -> datetime:  # type: ignore[override]
+            return now
+
+    monkeypatch.setattr(authentication, "datetime", Clock)
+    dates = KeyDates(now, now + timedelta(days=20))
+    key = read_pair(new_pair(tmp_path / "clients", "sensor-1", dates)[0]).public
+    keys = ServerKeys(
+        own=read_pair(new_pair(tmp_path, "proxy")[1]), clients=str(tmp_path / "clients")
+    )
+    warnings: list[str] = []
+    with zmq_context() as context:
+        lets_in = Authentication(context, keys, None, warnings.append)
+        seen = []
+        for day in (0, 7, 8, 20):
+            now = datetime(2026, 11, 27, tzinfo=UTC) + timedelta(days=day)
+            changed = lets_in.look(LOOK_S * (day + 1))
+            seen.append((key in changed, sum("sensor-1" in one for one in warnings)))
+        lets_in.close()
+
+    assert seen == [(False, 0), (False, 1), (False, 1), (True, 2)]
