@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from reliable_pubsub.common.command_line import (
     CONTEXT_SETTINGS,
@@ -24,7 +20,9 @@ from reliable_pubsub.common.core.places import check_archive, is_in_objects
 from reliable_pubsub.common.signals import stop_on_signals
 from reliable_pubsub.common.terminal import say
 
-from .backup_places import STREAM, CopyProgress, back_up_to_stdout, place_of
+from .backup import back_up
+from .backup_places import STREAM, back_up_to_stdout, place_of
+from .contents import progress_of
 
 
 @click.command(epilog=EXIT_CODES, context_settings=CONTEXT_SETTINGS)
@@ -67,18 +65,22 @@ def main(target: str, data_dir: str | None, keep: str | None) -> None:
     publishers have not finished sending them. Never run the original and a copy at the same time.
     """
     rules = None
-    with readable_errors(), stop_on_signals("stopped: no copy was made"), _progress() as watched:
+    with (
+        readable_errors(),
+        stop_on_signals("stopped: no copy was made"),
+        progress_of("backing up") as checked,
+    ):
         source = Path(settings_from("proxy", {"data_dir": data_dir}).data_dir)
         rules = parse_keep(keep) if keep is not None else None
         if target == STREAM:
             if rules is not None:
                 raise UsageError("--keep needs a directory or a bucket, not standard output")
-            complain(f"backed up: standard output {back_up_to_stdout(source, watched)}")
+            complain(f"backed up: standard output {back_up_to_stdout(source, checked)}")
             return
         if rules is None and not is_in_objects(check_archive(target)):
-            where, found = target, watched.back_up(source, Path(target))
+            where, found = target, back_up(source, Path(target), checked=checked)
         else:
-            where, found = place_of(target).add(name_at(datetime.now(UTC)), source, watched)
+            where, found = place_of(target).add(name_at(datetime.now(UTC)), source, checked)
         say(f"backed up: {where} {found}")
     if rules is not None:
         with readable_errors(), stop_on_signals("stopped: the backup was made; old ones remain"):
@@ -86,26 +88,6 @@ def main(target: str, data_dir: str | None, keep: str | None) -> None:
             for name in superfluous(place.names(), rules):
                 place.remove(name)
                 say(f"removed: {name}")
-
-
-@contextmanager
-def _progress() -> Iterator[CopyProgress]:
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    ) as bar:
-        task = bar.add_task("copying", total=None)
-
-        def copied(done: int, pages: int) -> None:
-            bar.update(task, completed=done, total=pages)
-
-        def checked(messages: int) -> None:
-            bar.update(task, description=f"checking: {messages:,} messages")
-
-        yield CopyProgress(copied, checked)
 
 
 if __name__ == "__main__":

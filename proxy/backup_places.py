@@ -15,9 +15,7 @@ from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Any, Final, Protocol
-
-from msgspec import Struct
+from typing import IO, Any, Final
 
 from reliable_pubsub.common.core.backup_series import moment_of
 from reliable_pubsub.common.core.errors import (
@@ -39,36 +37,10 @@ from .stored_state import FILE_NAME
 STREAM: Final = "-"
 TAR: Final = ".tar"
 _CHUNK_BYTES: Final = 1 << 20
+OnChecked = Callable[[int], None]  # called with the number of messages that were read so far
 
 
-class CopyProgress(Struct, frozen=True):
-    """Whom to call with the progress, as `back_up` does."""
-
-    copied: Callable[[int, int], None] = lambda _done, _all: None
-    checked: Callable[[int], None] = lambda _: None
-
-    def back_up(self, source: Path, target: Path) -> BackedUp:
-        """Copy a data directory into a new one. Raises as `back_up`."""
-        return back_up(source, target, copied=self.copied, checked=self.checked)
-
-
-class BackupPlace(Protocol):
-    """A place that holds backups by name."""
-
-    def names(self) -> list[str]:
-        """Return the names of the backups."""
-
-    def add(self, name: str, source: Path, watched: CopyProgress) -> tuple[str, BackedUp]:
-        """Back up a data directory; return where it is, and what it holds."""
-
-    def take(self, name: str, target: Path, watched: CopyProgress) -> BackedUp:
-        """Copy a backup to a new data directory."""
-
-    def remove(self, name: str) -> None:
-        """Remove a backup."""
-
-
-def place_of(address: str) -> BackupPlace:
+def place_of(address: str) -> _Folder | _Objects:
     """Return the place of a series of backups.
 
     Raises:
@@ -87,16 +59,16 @@ class _Folder:
     def names(self) -> list[str]:
         return [one.name for one in self._folder.glob("*Z") if moment_of(one.name)]
 
-    def add(self, name: str, source: Path, watched: CopyProgress) -> tuple[str, BackedUp]:
+    def add(self, name: str, source: Path, checked: OnChecked) -> tuple[str, BackedUp]:
         is_new = not self._folder.exists()
         make_directory(self._folder, what="backup")
         if is_new:
             give([self._folder], source.stat())
         target = self._folder / name
-        return f"{target}", watched.back_up(source, target)
+        return f"{target}", back_up(source, target, checked=checked)
 
-    def take(self, name: str, target: Path, watched: CopyProgress) -> BackedUp:
-        return watched.back_up(self._folder / name, target)
+    def take(self, name: str, target: Path, checked: OnChecked) -> BackedUp:
+        return back_up(self._folder / name, target, checked=checked)
 
     def remove(self, name: str) -> None:
         """Remove a backup; one that is half removed has no name of a backup."""
@@ -119,16 +91,16 @@ class _Objects:
         self._address = address
 
     def names(self) -> list[str]:
-        from pyarrow.fs import FileSelector
-
         with file_system(self._address) as (system, path):
+            from pyarrow.fs import FileSelector
+
             found = system.get_file_info(FileSelector(path, allow_not_found=True))
         return [one.base_name.removesuffix(TAR) for one in found if one.base_name.endswith(TAR)]
 
-    def add(self, name: str, source: Path, watched: CopyProgress) -> tuple[str, BackedUp]:
+    def add(self, name: str, source: Path, checked: OnChecked) -> tuple[str, BackedUp]:
         """Back up, and read the object again: it must be what was sent."""
         address = f"{self._address}/{name}{TAR}"
-        with _copy_of(source, watched) as (copy, found), file_system(address) as (system, path):
+        with _copy_of(source, checked) as (copy, found), file_system(address) as (system, path):
             with system.open_output_stream(path) as stream:
                 sent = _Hashed(stream)
                 pack(copy, sent)
@@ -144,10 +116,10 @@ class _Objects:
                 )
         return address, found
 
-    def take(self, name: str, target: Path, watched: CopyProgress) -> BackedUp:
+    def take(self, name: str, target: Path, checked: OnChecked) -> BackedUp:
         address = f"{self._address}/{name}{TAR}"
         with file_system(address) as (system, path), system.open_input_stream(path) as stream:
-            return unpack(stream, target, address, watched)
+            return unpack(stream, target, address, checked)
 
     def remove(self, name: str) -> None:
         with file_system(f"{self._address}/{name}{TAR}") as (system, path):
@@ -165,7 +137,7 @@ class _Hashed:
         return len(chunk)
 
 
-def back_up_to_stdout(source: Path, watched: CopyProgress) -> BackedUp:
+def back_up_to_stdout(source: Path, checked: OnChecked) -> BackedUp:
     """Write a backup to standard output, when it has been checked.
 
     Raises:
@@ -176,7 +148,7 @@ def back_up_to_stdout(source: Path, watched: CopyProgress) -> BackedUp:
         raise UsageError(
             "a backup is not text: redirect it, such as `reliable-pubsub backup - > backup.tar`"
         )
-    with _copy_of(source, watched) as (copy, found):
+    with _copy_of(source, checked) as (copy, found):
         try:
             pack(copy, sys.stdout.buffer)
             sys.stdout.buffer.flush()
@@ -188,10 +160,10 @@ def back_up_to_stdout(source: Path, watched: CopyProgress) -> BackedUp:
 
 
 @contextmanager
-def _copy_of(source: Path, watched: CopyProgress) -> Iterator[tuple[Path, BackedUp]]:
+def _copy_of(source: Path, checked: OnChecked) -> Iterator[tuple[Path, BackedUp]]:
     with TemporaryDirectory() as folder:
         copy = Path(folder, "copy")
-        yield copy, watched.back_up(source, copy)
+        yield copy, back_up(source, copy, checked=checked)
 
 
 def pack(directory: Path, stream: Any) -> None:
@@ -207,7 +179,7 @@ def pack(directory: Path, stream: Any) -> None:
             tar.add(directory / name, arcname=name, filter=private)
 
 
-def unpack(stream: IO[bytes], target: Path, origin: str, watched: CopyProgress) -> BackedUp:
+def unpack(stream: IO[bytes], target: Path, origin: str, checked: OnChecked) -> BackedUp:
     """Make a data directory of a tar file that `pack` wrote.
 
     Args:
@@ -235,4 +207,4 @@ def unpack(stream: IO[bytes], target: Path, origin: str, watched: CopyProgress) 
 
     if not target.parent.is_dir():
         raise ConfigurationError(f"{target}: {target.parent} does not exist: make it first")
-    return new_copy(target, fill, like=target.parent, checked=watched.checked)
+    return new_copy(target, fill, like=target.parent, checked=checked)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import IO
 
 import click
 
@@ -20,9 +21,11 @@ from reliable_pubsub.common.core.places import is_in_objects
 from reliable_pubsub.common.core.start import parse_start
 from reliable_pubsub.common.owner import denied_to
 from reliable_pubsub.common.signals import stop_on_signals
+from reliable_pubsub.common.system import system_errors
 from reliable_pubsub.common.terminal import say
 
-from .backup_places import STREAM, TAR, CopyProgress, place_of, unpack
+from .backup import back_up
+from .backup_places import STREAM, TAR, OnChecked, place_of, unpack
 from .contents import holds_store, progress_of, read_contents, show_contents, untouched_store
 
 CONSEQUENCES = """\
@@ -60,7 +63,7 @@ def main(backup: str, directory: Path, until: str | None) -> None:
     with readable_errors(), stop_on_signals("stopped: nothing was restored"):
         moment = _moment(until) if until else None
         with progress_of("restoring") as checked:
-            _restore(backup, directory, moment, CopyProgress(checked=checked))
+            _restore(backup, directory, moment, checked)
         with untouched_store(directory) as store:
             contents = read_contents(store)
         say(f"restored: {directory}")
@@ -68,36 +71,35 @@ def main(backup: str, directory: Path, until: str | None) -> None:
         complain(CONSEQUENCES)
 
 
-def _restore(backup: str, target: Path, until: datetime | None, watched: CopyProgress) -> None:
+def _restore(backup: str, target: Path, until: datetime | None, checked: OnChecked) -> None:
     is_stream = backup == STREAM or (backup.endswith(TAR) and not is_in_objects(backup))
     if is_stream or (not is_in_objects(backup) and holds_store(Path(backup))):
         if until is not None:
             raise UsageError(f"--until chooses from a series of backups, but {backup} is one")
         if not is_stream:
-            watched.back_up(Path(backup), target)
+            back_up(Path(backup), target, checked=checked)
         elif backup == STREAM:
-            unpack(sys.stdin.buffer, target, "standard input", watched)
+            unpack(sys.stdin.buffer, target, "standard input", checked)
         else:
-            _restore_file(Path(backup), target, watched)
+            with _opened(Path(backup)) as stream:
+                unpack(stream, target, backup, checked)
         return
     folder, name = backup, ""
     if backup.endswith(TAR):
         folder, _, name = backup.removesuffix(TAR).rpartition("/")
     place = place_of(folder)
     name = name or newest_at(place.names(), until, backup)
-    place.take(name, target, watched)
+    place.take(name, target, checked)
     say(f"backup: {name}")
 
 
-def _restore_file(file: Path, target: Path, watched: CopyProgress) -> None:
-    try:
-        stream = file.open("rb")
-    except OSError as error:
-        raise ConfigurationError(
+def _opened(file: Path) -> IO[bytes]:
+    with system_errors(
+        lambda error: ConfigurationError(
             f"{file} cannot be read: {error.strerror}{denied_to(file, error)}"
-        ) from error
-    with stream:
-        unpack(stream, target, str(file), watched)
+        )
+    ):
+        return file.open("rb")
 
 
 def _moment(text: str) -> datetime:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 import tarfile
 from pathlib import Path
 
 import pytest
 
 from reliable_pubsub.common.core.errors import ConfigurationError, DamagedError, StorageFailedError
-from reliable_pubsub.proxy.backup_places import CopyProgress, pack, place_of, unpack
+from reliable_pubsub.proxy.backup_places import pack, place_of, unpack
 
 from .test_backup import filled, left_beside, read
 
 NAME = "2026-11-27T030000.000Z"
-QUIET = CopyProgress()
+
+
+def quiet(_messages: int) -> None:
+    """Take the number of messages that were read."""
 
 
 @pytest.fixture
@@ -34,9 +38,9 @@ class TestASeries:
     def test_gets_a_backup_by_name_and_gives_it_back(self, data: Path, tmp_path: Path) -> None:
         place = place_of(str(tmp_path / "backups"))
 
-        where, found = place.add(NAME, data, QUIET)
+        where, found = place.add(NAME, data, quiet)
         (tmp_path / "backups" / "monday").mkdir()
-        place.take(NAME, tmp_path / "restored", QUIET)
+        place.take(NAME, tmp_path / "restored", quiet)
 
         assert where == str(tmp_path / "backups" / NAME)
         assert found.messages == 40
@@ -47,7 +51,7 @@ class TestASeries:
         self, data: Path, tmp_path: Path
     ) -> None:
         place = place_of(str(tmp_path / "backups"))
-        place.add(NAME, data, QUIET)
+        place.add(NAME, data, quiet)
         left = tmp_path / "backups" / ".removed-2026-11-26T030000.000Z"
         left.mkdir()
 
@@ -59,7 +63,7 @@ class TestASeries:
         self, data: Path, tmp_path: Path
     ) -> None:
         place = place_of(str(tmp_path / "backups"))
-        place.add(NAME, data, QUIET)
+        place.add(NAME, data, quiet)
 
         with pytest.raises(StorageFailedError, match="new backup was made"):
             place.remove("2026-11-26T030000.000Z")
@@ -67,9 +71,18 @@ class TestASeries:
         assert place.names() == [NAME]
 
 
+def test_a_bucket_without_pyarrow_is_an_error_that_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow.fs", None)
+
+    with pytest.raises(ConfigurationError, match=r"reliable-pubsub\[s3\]"):
+        place_of("s3://bucket/backups").names()
+
+
 class TestAStream:
     def test_becomes_the_same_store(self, data: Path, tmp_path: Path) -> None:
-        found = unpack(io.BytesIO(a_stream(data)), tmp_path / "restored", "a stream", QUIET)
+        found = unpack(io.BytesIO(a_stream(data)), tmp_path / "restored", "a stream", quiet)
 
         assert found.messages == 40
         assert read(tmp_path / "restored") == read(data)
@@ -84,7 +97,7 @@ class TestAStream:
 
         with pytest.raises(DamagedError, match="a stream"):
             unpack(
-                io.BytesIO(stream[: int(len(stream) * part)]), tmp_path / "new", "a stream", QUIET
+                io.BytesIO(stream[: int(len(stream) * part)]), tmp_path / "new", "a stream", quiet
             )
 
         assert not (tmp_path / "new").exists()
@@ -99,7 +112,7 @@ class TestAStream:
                 io.BytesIO(stream[:body] + b"y" + stream[body + 1 :]),
                 tmp_path / "new",
                 "a stream",
-                QUIET,
+                quiet,
             )
 
         assert not (tmp_path / "new").exists()
@@ -111,13 +124,13 @@ class TestAStream:
             tar.add(data / "initialised", arcname=name)
 
         with pytest.raises(DamagedError, match="no file of a backup"):
-            unpack(io.BytesIO(stream.getvalue()), tmp_path / "new", "a stream", QUIET)
+            unpack(io.BytesIO(stream.getvalue()), tmp_path / "new", "a stream", quiet)
 
         assert not (tmp_path / "escaped").exists()
 
     def test_needs_a_place_that_exists(self, data: Path, tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match="make it first"):
-            unpack(io.BytesIO(a_stream(data)), tmp_path / "no" / "new", "a stream", QUIET)
+            unpack(io.BytesIO(a_stream(data)), tmp_path / "no" / "new", "a stream", quiet)
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
     def test_that_root_restores_belongs_to_the_owner_of_its_parent(
@@ -127,7 +140,7 @@ class TestAStream:
         parent.mkdir()
         os.chown(parent, 20001, 20002)
 
-        unpack(io.BytesIO(a_stream(data)), parent / "proxy-data", "a stream", QUIET)
+        unpack(io.BytesIO(a_stream(data)), parent / "proxy-data", "a stream", quiet)
 
         for path in (parent / "proxy-data", *(parent / "proxy-data").iterdir()):
             assert (path.stat().st_uid, path.stat().st_gid) == (20001, 20002)
