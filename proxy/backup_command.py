@@ -21,6 +21,7 @@ from reliable_pubsub.common.signals import stop_on_signals
 from reliable_pubsub.common.terminal import say
 
 from .backup import back_up
+from .backup_mark import mark_backup
 from .backup_places import STREAM, back_up_to_stdout, place_of
 from .contents import progress_of
 
@@ -76,11 +77,13 @@ def main(target: str, data_dir: str | None, keep: str | None) -> None:
             if rules is not None:
                 raise UsageError("--keep needs a directory or a bucket, not standard output")
             complain(f"backed up: standard output {back_up_to_stdout(source, checked)}")
+            mark_backup(source)
             return
         if rules is None and not is_in_objects(check_archive(target)):
             where, found = target, back_up(source, Path(target), checked=checked)
         else:
             where, found = place_of(target).add(name_at(datetime.now(UTC)), source, checked)
+        mark_backup(source)
         say(f"backed up: {where} {found}")
     if rules is not None:
         with readable_errors(), stop_on_signals("stopped: the backup was made; old ones remain"):
