@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
-from reliable_pubsub.common.core.endpoint import is_local
-from reliable_pubsub.common.core.errors import (
+from .endpoint import is_local
+from .errors import (
     ConfigurationError,
     DamagedError,
     PubSubError,
@@ -37,7 +37,7 @@ def check_local(path: str) -> str:
     raise UsageError(
         f"{path}: {address['scheme']}: is not written or read here: files are written to a file "
         "system and synced. Give a folder of one that all machines see (NFS, a mounted volume); "
-        f"an archive, and nothing else, can be in an object store too: {S3}BUCKET/PREFIX"
+        f"only archives and backups can be in an object store: {S3}BUCKET/PREFIX"
     )
 
 
@@ -122,7 +122,7 @@ def folder_error(address: str, error: Exception) -> PubSubError:
     reason = getattr(error, "strerror", "") or readable(error)
     return DamagedError(
         f"{address}: cannot be read or written: {reason}. "
-        "Nothing was changed: bring it back, or archive to another folder"
+        "Nothing was changed: bring it back, or choose another place"
     )
 
 
