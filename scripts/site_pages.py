@@ -26,6 +26,7 @@ PARTS: Final = {
 # Where users find answers: pages of other folders come later in a search.
 BOOSTS: Final = {"start": 4.0, "how-to": 4.0, "concepts": 4.0, "reference": 2.0, "teach": 1.0}
 BOOST: Final = 0.2
+UNSEARCHED: Final = ("internals/features.md", "internals/guarantees-tests.md")  # names of tests
 # These come first in their folder; the others follow by name.
 FIRST: Final = ("README", "tutorial", "python", "commands", "architecture", "lab")
 _LINK: Final = re.compile(r"(\]\()([^)\s#]+)([^)\s]*\))")
@@ -68,7 +69,10 @@ def on_config(config: Any) -> Any:
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """Return a page as the site needs it (a hook of MkDocs)."""
     folder = os.path.dirname(f"docs/{page.file.src_uri}")
-    page.meta["search"] = {"boost": BOOSTS.get(os.path.basename(folder), BOOST)}
+    page.meta["search"] = {
+        "boost": BOOSTS.get(os.path.basename(folder), BOOST),
+        "exclude": page.file.src_uri in UNSEARCHED,
+    }
 
     def led(link: re.Match[str]) -> str:
         target = os.path.normpath(os.path.join(folder, link[2]))
