@@ -95,7 +95,7 @@ LINES_MAX: dict[str, int] = {
     "publisher": 4_800,
     "relay": 3_660,
     "reliable_pubsub": 300,
-    "scripts": 17_150,  # with the reference and the site, 380 lines
+    "scripts": 17_250,  # with the reference, the benchmarks by version and the site, 470 lines
     "subscriber": 8_400,
     "tests": 68_800,  # of `lab/testing`, installing from anything, and the examples by task
 }
