@@ -359,7 +359,7 @@ def journal_option() -> Callable[[F], F]:
         cls=RenamedOption,
         type=click.Path(path_type=Path, dir_okay=False),
         help="Append what this process does and sees to this file, as JSON lines, before and "
-        "after each step; `kill -9` loses none of them. Read it with docs/journal.md.",
+        "after each step; `kill -9` loses none of them. Read it with docs/internals/journal.md.",
     )
 
 

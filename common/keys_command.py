@@ -38,7 +38,7 @@ def main() -> None:
       reliable-pubsub publisher -f plan.yaml -i sensor-1 --endpoint tcp://proxy:5555 \\
           --secret-key keys/sensor-1.key_secret --server-key keys/proxy.key
 
-    More: docs/security.md.
+    More: docs/how-to/security.md.
     """
 
 

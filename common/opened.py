@@ -150,7 +150,9 @@ class Client(Generic[E]):
     @classmethod
     @checked
     def unique(cls, name: str, *, state_dir: Path | str | None = None, **options: Any) -> Self:
-        """Make the client of one of several processes that run the same program (docs/replicas.md).
+        """Make the client of one of several processes that run the same program.
+
+        The page docs/how-to/replicas.md has examples.
 
         Without `state_dir` its id is `NAME.unique-` and a random number, and ends with the process:
         no other process continues it, and a subscriber can only join groups or begin clean

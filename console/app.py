@@ -31,6 +31,7 @@ from .access import ConsoleClients
 from .core.actions import AskedAction, action_in_words, as_seen
 from .core.board import Board, Order
 from .core.content import parse_bytes, row_of, view_of
+from .core.history import ALL
 from .core.keys import quota_rows
 from .core.story import story_of
 from .watch import Watch, WatchedBoard, as_the_page_says
@@ -83,6 +84,7 @@ class Console:
                 get("/api/head", _told(self._head)),
                 get("/api/topics", _told(self._topics)),
                 get("/api/topic", _told(self._topic)),
+                get("/api/history", _told(self._history)),
                 get("/api/slow", _told(self._slow)),
                 get("/api/nodes", _told(self._nodes)),
                 get("/api/clients", _told(self._clients)),
@@ -135,6 +137,9 @@ class Console:
             )
         dead = dead_topic(name)
         return {"topic": found, "dead": dead if dead and board.status_of(dead) else None}
+
+    def _history(self, request: Request) -> object:
+        return self._watch.history(request.query_params.get("topic", ALL))
 
     def _slow(self, request: Request) -> object:
         return self._board().slow

@@ -1,4 +1,4 @@
-"""Polls the proxy, once for all browsers, while one of them is open."""
+"""Polls the proxy, once for all browsers: often while one of them is open, else for the history."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from reliable_pubsub.relay.core.tree import TreeSnapshot
 from reliable_pubsub.relay.topology import ask_upwards
 
 from .core.board import Board
+from .core.history import STEP_S, History, Samples
 
 PAUSE_S: Final = 2.0  # between two looks, at least
 SHARE_MAX: Final = 0.1  # of the time is spent looking, at most
 FAULT: Final = "the console has stopped polling because of a bug: see its output; start it again"
-IDLE_S: Final = 10.0  # without a request of a browser, after which polling stops
+IDLE_S: Final = 10.0  # without a request of a browser, after which only the history is kept
 
 
 class WatchedBoard(Struct, frozen=True):
@@ -47,6 +48,7 @@ class Watch:
         self._endpoint = endpoint
         self._relays = relays
         self._status = StatusClient(endpoint, retry)
+        self._history = History()
         self._changed = threading.Condition()
         self._seen = WatchedBoard(0, None, 0.0, "")
         self._wanted_s = 0.0  # until when browsers want looks
@@ -80,6 +82,11 @@ class Watch:
             if self._thread is None or not self._thread.is_alive():
                 return replace(self._seen, error=FAULT)
             return self._seen
+
+    def history(self, topic: str) -> Samples:
+        """Return what was seen of a topic over the last hours."""
+        with self._changed:
+            return self._history.of(topic)
 
     def _run(self) -> None:
         earlier: TreeSnapshot | None = None
@@ -120,13 +127,15 @@ class Watch:
                 self._seen = WatchedBoard(before.number + 1, before.board, before.at_s, error)
             else:
                 self._seen = WatchedBoard(before.number + 1, board, time.monotonic(), "")
+                if self._history.is_due(wall_s := time.time()):
+                    self._history.add(board.rows(), wall_s)
             self._changed.notify_all()
 
     def _may_look(self) -> bool:
-        """Wait until a browser wants a look; False: the end."""
+        """Wait until a browser or the history wants a look; False: the end."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self._is_ending or time.monotonic() <= self._wanted_s, None
+                lambda: self._is_ending or time.monotonic() <= self._wanted_s, STEP_S
             )
             return not self._is_ending
 

@@ -1,4 +1,4 @@
-"""A client of docs/protocol.md, levels 1 to 4: exactly once, with ZeroMQ, msgpack and CRC-32 alone.
+"""A client of docs/internals/protocol.md, levels 1 to 4, with ZeroMQ, msgpack and CRC-32 alone.
 
 It keeps the contract of `reliable-pubsub conformance`, and passes it:
 

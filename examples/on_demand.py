@@ -1,4 +1,4 @@
-"""A publisher that works only for listeners. See docs/relay.md, "Interest of publishers".
+"""A publisher that works only for listeners. See docs/how-to/relay.md, "Interest of publishers".
 
 reliable-pubsub proxy                 # in one terminal
 python examples/on_demand.py          # in another: it waits

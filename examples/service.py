@@ -6,8 +6,8 @@
     curl localhost:8000/health
 
 An order that was answered with 201 is handled once, across `kill -9` of a worker and the proxy.
-Each worker has clients of its own (`unique`, docs/replicas.md). The workers share the orders as
-members of a group, and write each under its message id.
+Each worker has clients of its own (`unique`, docs/how-to/replicas.md). The workers share the
+orders as members of a group, and write each under its message id.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The smallest client: put two messages and get them, with ZeroMQ, msgpack and CRC-32 alone.
 
-It keeps nothing and waits forever; docs/protocol.md says what to add, level by level.
+It keeps nothing and waits forever; docs/internals/protocol.md says what to add, level by level.
 """
 
 import secrets

@@ -1,8 +1,8 @@
 """`reliable-pubsub schema`, and the files generated from the keys of step files and scenarios.
 
-With the JSON Schema files an editor completes and checks what a user writes; docs/keys.md is the
-same for reading. Both are in the repository, so that a link works; a test compares them with the
-types, and `python -m reliable_pubsub.lab.keys` writes them again.
+With the JSON Schema files an editor completes and checks what a user writes; docs/reference/keys.md
+is the same for reading. Both are in the repository, so that a link works; a test compares them with
+the types, and `python -m reliable_pubsub.lab.keys` writes them again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .core.scenario_keys import (
     TriggerKeys,
 )
 
-PAGE: Final = "docs/keys.md"
+PAGE: Final = "docs/reference/keys.md"
 SCHEMAS: Final[Mapping[str, tuple[type[Struct], str]]] = {
     "publisher": (PublisherFile, "Step file of a publisher"),
     "subscriber": (SubscriberFile, "Step file of a subscriber"),
@@ -72,13 +72,13 @@ An editor with a YAML language server completes and checks a file whose first li
 # yaml-language-server: $schema=schema/publisher.json
 ```
 
-The schemas are in [configs/schema](../configs/schema); `reliable-pubsub schema publisher` prints
+The schemas are in [configs/schema](../../configs/schema); `reliable-pubsub schema publisher` prints
 one. A duration is a number of seconds, or text such as `0.5s` or `300ms`.
 """
 
 
 def keys_page() -> str:
-    """docs/keys.md."""
+    """docs/reference/keys.md."""
     parts = [_HEAD]
     for title, tables in _TABLES.items():
         parts.append(f"\n## {title}\n")

@@ -324,7 +324,7 @@ def _serve(
         if settings.durability == "snapshot":
             complain(
                 "warning: durability snapshot acknowledges before it writes; a crash loses "
-                "acknowledged messages (docs/guarantees.md)"
+                "acknowledged messages (docs/concepts/guarantees.md)"
             )
         for warning in warnings:
             complain(f"warning: {warning}")

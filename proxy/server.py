@@ -367,7 +367,7 @@ class Server:
             self._warn(
                 f"warning: stored messages have timestamps up to {local.ahead_s:,.0f} s ahead of "
                 "this system's clock, which is or was wrong. Their topics' timestamps "
-                "stay ahead until the clock catches up (docs/guarantees.md)"
+                "stay ahead until the clock catches up (docs/concepts/guarantees.md)"
             )
         elif local.steps > max(self._clock_steps, 0):
             step = f"{abs(local.step_s):,.0f} s"
@@ -379,7 +379,7 @@ class Server:
             self._warn(
                 f"warning: this system's clock was {happened}. Order, leases and history_s do not "
                 "depend on the clock. Timestamps follow it, but never go back within a topic "
-                "(docs/guarantees.md)"
+                "(docs/concepts/guarantees.md)"
             )
         self._clock_steps = local.steps
 

@@ -60,7 +60,7 @@ class OpenedPublisher(Client[PublisherEngine]):
             on_log_changed: when the proxy no longer has what it acknowledged: stop with an
                 error, or adopt its numbering.
             on_silence: called for each attempt without an answer, as it happens.
-            journal: append operations and their results to this file (docs/journal.md).
+            journal: append operations and their results to this file (docs/internals/journal.md).
 
         Raises:
             InvalidNameError, InUseError, DamagedError.

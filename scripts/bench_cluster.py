@@ -1,7 +1,7 @@
 """The pipeline on a standalone cluster: workers of one core each beside each other.
 
-Jobs are the commands that docs/pipeline.md teaches, in processes of their own; a rate is that of
-the whole command, with the start of its Spark. Source and sink are measured in a warm session.
+Jobs are the commands of docs/how-to/pipeline.md, in processes of their own; a rate is that of the
+whole command, with the start of its Spark. Source and sink are measured in a warm session.
 """
 
 from __future__ import annotations

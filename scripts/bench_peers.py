@@ -260,7 +260,7 @@ def chosen(only: str | None) -> list[System]:
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1, 100))
 @click.option("--clients", default=64, show_default=True, type=click.IntRange(2, 1000))
 @click.option("--only", metavar="NAMES", help=f"Of {','.join(SYSTEMS)}; default: all.")
-@click.option("--markdown", "as_markdown", is_flag=True, help="The tables of docs/speed.md.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Tables for docs/concepts/speed.md.")
 def peers(seconds: float, rounds: int, clients: int, only: str | None, as_markdown: bool) -> None:
     """Beside Redis Streams, NATS JetStream, Mosquitto, RabbitMQ and bare loops; below 4 minutes.
 

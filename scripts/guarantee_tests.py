@@ -1,4 +1,4 @@
-"""Make docs/guarantees-tests.md from tests/guarantees.txt: the tests of each guarantee."""
+"""Make docs/internals/guarantees-tests.md from tests/guarantees.txt."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Final
 from scripts.simulator.faults import FAULTS
 
 ROOT: Final = Path(__file__).parents[1]
-PAGE: Final = ROOT / "docs" / "guarantees-tests.md"
+PAGE: Final = ROOT / "docs" / "internals" / "guarantees-tests.md"
 FAULT: Final = "planted fault: "
 HEAD: Final = """# Tests of the guarantees
 
-Each of these tests fails if its [guarantee](guarantees.md) breaks. For planted faults see
-[runs.md](runs.md#planted-faults).
+Each of these tests fails if its [guarantee](../concepts/guarantees.md) breaks. For
+planted faults see [runs.md](runs.md#planted-faults).
 `scripts/protocol_tables` writes this page from `tests/guarantees.txt`: change that file.
 """
 
@@ -65,4 +65,4 @@ def _in_markdown(line: str) -> str:
     files = sorted(_files().get(name, ()))
     if not files:
         raise LookupError(f"tests/guarantees.txt names a test that does not exist: {name}")
-    return f"- `{name}` in {', '.join(f'[{file}](../{file})' for file in files)}\n"
+    return f"- `{name}` in {', '.join(f'[{file}](../../{file})' for file in files)}\n"

@@ -1,6 +1,6 @@
 """Write what pages in docs take from the code: see --help.
 
-In docs/protocol.md and docs/protocol-push.md:
+In docs/internals/protocol.md and docs/internals/protocol-push.md:
 
 - In a table of fields (its first column is `field`): rows, types and defaults come from the type
   that the heading above names; the meanings stay. A field that is new gets the meaning `?`.
@@ -10,7 +10,8 @@ In docs/protocol.md and docs/protocol-push.md:
 - Below a verb, in a line that begins with `Answers, and [what to do]`: all of them, from the tables
   of answers.
 
-All of docs/guarantees-tests.md, from tests/guarantees.txt.
+All of docs/internals/guarantees-tests.md, from tests/guarantees.txt, and the pages of
+docs/reference that `scripts/reference_pages.py` makes, for which Spark must be installed.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ from reliable_pubsub.common.core.names import (
 from reliable_pubsub.common.core.patterns import pattern
 from reliable_pubsub.relay.core.push import Pushed, PushedUnstored
 from reliable_pubsub.relay.core.unstored import Offer
-from scripts import guarantee_tests
+from scripts import guarantee_tests, reference_pages
 from tests.wire.vectors import CONTENT, Vector, vector
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = (DOCS / "protocol.md", DOCS / "protocol-push.md")
+PAGES = (DOCS / "internals" / "protocol.md", DOCS / "internals" / "protocol-push.md")
 BYTES_A_LINE = 16
 VALUE_CHARS_MAX = 76
 
@@ -354,12 +355,15 @@ def main(arguments: Sequence[str]) -> int:
         sys.stdout.write(f"{__doc__}\n  --check   write nothing; exit code 1 if a page is stale\n")
         return 0 if arguments in (["--help"], ["-h"]) else 2
     texts = {page: generated(page.read_text("utf-8")) for page in PAGES}
+    texts |= {reference_pages.FOLDER / name: of() for name, of in reference_pages.PAGES.items()}
     try:
         texts[guarantee_tests.PAGE] = guarantee_tests.appendix()
     except LookupError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    stale = [page for page, text in texts.items() if page.read_text("utf-8") != text]
+    stale = [
+        page for page, text in texts.items() if not page.exists() or page.read_text("utf-8") != text
+    ]
     for page in stale:
         if arguments:
             sys.stderr.write(f"{page.name} is stale: run scripts/protocol_tables\n")

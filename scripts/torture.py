@@ -1,7 +1,7 @@
 """Kills real processes, round by round, up to a given number; each round has its verdict.
 
 A round is a scenario of the crash lab (scripts/torture.yaml) with a seed of its own. What it shows
-is in docs/runs.md.
+is in docs/internals/runs.md.
 """
 
 from __future__ import annotations

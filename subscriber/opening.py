@@ -69,7 +69,7 @@ class OpenedSubscriber(Client[SubscriberEngine]):
             push_timing: when a pushed topic is pulled nevertheless.
             push_via: endpoint of pushed data, if it differs from the one that the proxy announces,
                 for example because of a tunnel.
-            journal: append operations and their results to this file (docs/journal.md).
+            journal: append operations and their results to this file (docs/internals/journal.md).
 
         Raises:
             InvalidNameError, InUseError, DamagedError.

@@ -156,7 +156,7 @@ class OutputFile:
 
 
 class Shown:
-    """No file: messages are shown as they come, at least once (docs/guarantees.md)."""
+    """No file: messages are shown as they come, at least once (docs/concepts/guarantees.md)."""
 
     def __init__(self, show: Callable[[str], None], recorded_bytes: int) -> None:
         """Keep the recorded length, for a later run with a file."""

@@ -53,6 +53,7 @@ _TOGETHER = (
     ("tests/store/test_damage_sweep.py", "damage"),
     ("tests/test_architecture.py", "architecture"),  # each file is parsed once
     ("tests/test_docs.py", "docs"),  # likewise
+    ("tests/test_site.py", "site"),
     *(
         (f"tests/integration/test_{name}.py", name)
         for name in (

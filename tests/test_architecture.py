@@ -88,16 +88,16 @@ TWINS: dict[str, str] = {
 # Lines of Python by folder. Lower one freely; raise one only with the reason beside it.
 LINES_MAX: dict[str, int] = {
     "common": 17_940,  # `world_here`: clients in the broker of a test
-    "console": 2_350,
+    "console": 2_470,  # the history of the last hours
     "lab": 13_950,  # with the launcher that the tests had, and `testing` for other programs
     "pipeline": 6_970,
     "proxy": 16_150,  # the registry of features took 190 lines
     "publisher": 4_800,
     "relay": 3_660,
     "reliable_pubsub": 300,
-    "scripts": 16_850,
+    "scripts": 17_150,  # with the reference and the site, 380 lines
     "subscriber": 8_400,
-    "tests": 69_000,  # the examples, notebooks, tutorial, how-to pages and containers
+    "tests": 69_500,  # the examples, notebooks, tutorial, how-to pages and the site
 }
 VECTORS = "tests.wire.vectors"  # data, which a tool writes into the pages
 WAITING = frozenset({"zmq", "time", "socket", "threading", "subprocess", "multiprocessing"})
@@ -283,7 +283,7 @@ def texts_and_names_use_plain_words(tree: ast.Module, file: str) -> Iterator[str
             texts += [(t.start[0], t.string) for t in tokens if t.type == tokenize.COMMENT]
     for line, text in texts:
         for word in (word for rule in rules for word in rule.findall(text)):
-            yield f"{file}:{line}: {word!r}; say what happens, in the terms of docs/glossary.md"
+            yield f"{file}:{line}: {word!r}; use the terms of docs/reference/glossary.md"
 
 
 def no_test_waits(tree: ast.Module, file: str) -> Iterator[str]:
@@ -372,7 +372,7 @@ RULES: list[tuple[Rule, list[Path]]] = [
 
 @pytest.mark.parametrize(("rule", "files"), RULES, ids=[rule.__name__ for rule, _ in RULES])
 def test_the_house_rule(rule: Rule, files: list[Path]) -> None:
-    """The rest of docs/architecture.md; what ruff knows is in pyproject.toml."""
+    """The rest of docs/internals/architecture.md; what ruff knows is in pyproject.toml."""
     problems = {name_of(file): list(rule(tree_of(file), name_of(file))) for file in files}
     broken = {name for name, found in problems.items() if found}
 

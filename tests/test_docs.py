@@ -37,12 +37,14 @@ from tests.wire.vectors import CONTENT, DIALOGUES
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted({*DOCS.rglob("*.md"), *ROOT.glob("*.md")})
-PROTOCOL = (DOCS / "protocol.md").read_text(encoding="utf-8")
-PUSHING = (DOCS / "protocol-push.md").read_text(encoding="utf-8")
-FEATURES = (DOCS / "features.md").read_text(encoding="utf-8")
-GUARANTEES = (DOCS / "guarantees.md").read_text(encoding="utf-8")
-RUNS = (DOCS / "runs.md").read_text(encoding="utf-8")
-GLOSSARY = (DOCS / "glossary.md").read_text(encoding="utf-8")
+PROTOCOL = (DOCS / "internals" / "protocol.md").read_text(encoding="utf-8")
+PUSHING = (DOCS / "internals" / "protocol-push.md").read_text(encoding="utf-8")
+FEATURES = (DOCS / "internals" / "features.md").read_text(encoding="utf-8")
+GUARANTEES = (DOCS / "concepts" / "guarantees.md").read_text(encoding="utf-8")
+RUNS = (DOCS / "internals" / "runs.md").read_text(encoding="utf-8")
+GLOSSARY = (DOCS / "reference" / "glossary.md").read_text(encoding="utf-8")
+
+TESTS = r"\.\./internals/guarantees-tests\.md"
 
 Row = dict[str, str]
 
@@ -318,7 +320,7 @@ class TestAPage:
 
 
 def test_the_starts_that_an_operator_is_shown_can_be_given() -> None:
-    page = (DOCS / "administration.md").read_text(encoding="utf-8")
+    page = (DOCS / "how-to" / "administration.md").read_text(encoding="utf-8")
     helped = [one.help or "" for one in admin.commands.values()]
 
     starts = re.findall(r"'((?:offset|newest|time|age) \w[^']*)'", "".join((page, *helped)))
@@ -349,11 +351,13 @@ class TestTheReadme:
     def test_leads_to_every_page_by_the_page_of_pages(self) -> None:
         index = (DOCS / "README.md").read_text(encoding="utf-8")
 
-        linked = set(re.findall(r"\]\(([\w-]+\.md)\)", index)) | {"README.md"}
+        linked = set(re.findall(r"\]\(([\w/-]+\.md)\)", index)) | {"README.md"}
 
         assert "(docs/README.md)" in self.PAGE
+        pages = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
+        others = {page for page in pages if not page.startswith(("decisions/", "how-to/"))}
         # It belongs to the page of the guarantees.
-        assert {path.name for path in DOCS.glob("*.md")} - linked == {"guarantees-tests.md"}
+        assert others - linked == {"internals/guarantees-tests.md"}
 
 
 class TestTheDecisions:
@@ -415,7 +419,7 @@ class TestTheGuaranteesPage:
         for bullet in bullets:
             *_, last = lines = bullet.splitlines()
             assert len(lines) == 3, lines[0]
-            assert re.fullmatch(r"  \[Tests\]\(guarantees-tests\.md#[\w-]+\)", last), lines[0]
+            assert re.fullmatch(rf"  \[Tests\]\({TESTS}#[\w-]+\)", last), lines[0]
 
 
 class TestTheTestsOfTheGuarantees:
@@ -486,7 +490,7 @@ class TestTheGlossary:
 
 
 def test_what_architecture_tells_to_read_first_can_be_read_in_an_afternoon() -> None:
-    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    page = (DOCS / "internals" / "architecture.md").read_text(encoding="utf-8")
     rows = re.findall(r"(?m)^\| (`.+?`) \| ([0-9]+) \|", sections(page, "##")["To begin with"])
     assert len(rows) == 8
     total = 0
@@ -506,7 +510,7 @@ def is_in(path: Path, folders: set[str]) -> bool:
 
 
 def test_architecture_says_of_each_file_once_to_which_feature_it_belongs() -> None:
-    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    page = (DOCS / "internals" / "architecture.md").read_text(encoding="utf-8")
     table = sections(page, "##")["Where a feature is"]
     folders = set(re.findall(r"`(\w+/[\w/]+)/`", table))
     cells = re.findall(r"`(\w+)`: ([^·|\n]+)", table)

@@ -1,4 +1,4 @@
-"""docs/journal.md says what the lines of a journal hold."""
+"""docs/internals/journal.md says what the lines of a journal hold."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec import Struct
 from reliable_pubsub.common.core import journal
 from tests.test_docs import DOCS, table, tables
 
-JOURNAL = (DOCS / "journal.md").read_text(encoding="utf-8")
+JOURNAL = (DOCS / "internals" / "journal.md").read_text(encoding="utf-8")
 
 
 def by_tag(union: Any) -> dict[str, type[Struct]]:

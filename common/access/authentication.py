@@ -78,7 +78,7 @@ class Authentication:
             if self._known and all(one.rights is NOTHING for one in self._known.values()):
                 warn(
                     f"warning: {keys.clients} has no rights, so these keys may do nothing; say "
-                    f"what each may do in {RIGHTS_FILE} (docs/security.md)"
+                    f"what each may do in {RIGHTS_FILE} (docs/how-to/security.md)"
                 )
             self._zap = Zap(
                 context, lambda key: key in self._known, write=self._audit.knocked, warn=warn

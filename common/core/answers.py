@@ -1,7 +1,7 @@
 """Every answer: frozen values, with units and ranges next to the fields.
 
-The wire form (docs/protocol.md) is a msgpack map; the tag `answer` names the type. An answer may
-carry fields that this client does not know yet.
+The wire form (docs/internals/protocol.md) is a msgpack map; the tag `answer` names the type. An
+answer may carry fields that this client does not know yet.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class OutOfRange(Refusal, frozen=True, kw_only=True, tag="OUT_OF_RANGE"):
 
 
 class Denied(Refusal, frozen=True, kw_only=True, tag="DENIED"):
-    """The key of the sender lacks a right (docs/security.md). Nothing was changed."""
+    """The key of the sender lacks a right (docs/how-to/security.md). Nothing was changed."""
 
     right: str  # what is missing: id, relay, or a right by topic
     topic: str  # "": it is not of one topic

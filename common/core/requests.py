@@ -3,8 +3,8 @@
 Requests of these features are in files of their own, with their answers: transactions, groups,
 patterns, QoS 0, interests, status, actions of operators.
 
-The wire form (docs/protocol.md) is a msgpack map; the tag `verb` names the type. A request with an
-unknown field is refused, because a proxy that does not know a field cannot honour it.
+The wire form (docs/internals/protocol.md) is a msgpack map; the tag `verb` names the type. A
+request with an unknown field is refused, because a proxy cannot honour a field it does not know.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ class ConnectionsStatus(Struct, frozen=True, kw_only=True):
             return ""
         return (
             f"CONNECTIONS ARE KEPT OUT, since {self.since_s:,.0f} s ({self.closed_by}); "
-            f"{self.kept_out:,} were kept out (docs/operating.md)"
+            f"{self.kept_out:,} were kept out (docs/how-to/operating.md)"
         )
 
 

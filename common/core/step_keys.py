@@ -1,9 +1,9 @@
 """The keys of a step file, each once: name, kind of value, range, default, meaning.
 
 These types are what a person writes. msgspec checks a file with them (`fields.py`), and the help of
-the commands, the tables of docs/keys.md and the JSON Schema that editors complete from are made of
-them (`key_tables.py`). Rules that a type cannot express, such as "one of message and message_file",
-are checked by `step_file.py`. Defaults are those of the steps (`steps.py`).
+the commands, the tables of docs/reference/keys.md and the JSON Schema for editors are made of them
+(`key_tables.py`). Rules that a type cannot express, such as "one of message and message_file", are
+checked by `step_file.py`. Defaults are those of the steps (`steps.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The messages between two nodes of the tree; docs/protocol.md has their wire form.
+"""The messages between two nodes of the tree; docs/internals/protocol.md has their wire form.
 
 A node asks, the node above it answers, as with every request. The whole set is sent each time, or
 only its digest, so that a copy, a loss or another order of these messages has no effect.

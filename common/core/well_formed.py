@@ -1,7 +1,7 @@
 """Checks of a request beyond the types of its fields: no duplicate keys, no undefined combination.
 
-A proxy that ignored a part of a request would do something else than what was asked. So
-combinations that docs/protocol.md does not define are refused, as unknown fields are. Pure.
+A proxy that ignored a part of a request would do something else than what was asked. So it
+refuses combinations that docs/internals/protocol.md does not define, and unknown fields. Pure.
 """
 
 from __future__ import annotations

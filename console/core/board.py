@@ -200,6 +200,10 @@ class Board:
             + (known.groups_left_out or 0),
         )
 
+    def rows(self) -> Collection[TopicRow]:
+        """Every topic, those of dead letters too."""
+        return self._rows.values()
+
     def status_of(self, name: str) -> TopicStatus | None:
         """What the proxy said of a topic."""
         return self._by_name.get(name)

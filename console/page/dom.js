@@ -9,6 +9,8 @@ const UNSEEN_ALL = new RegExp(UNSEEN, "gu");
 const code = (char) =>
   `U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
 
+const SVG = new Set(["svg", "path"]);
+
 // What is kept of an element. Not under a name: of a form that is the field of this name, if it has one.
 const KEY = Symbol("key");
 const TYPED = Symbol("value that was set last");
@@ -82,7 +84,9 @@ const fits = (node, value) =>
 
 function make(value) {
   if (value.text !== undefined) return document.createTextNode(value.text);
-  const node = document.createElement(value.tag);
+  const node = SVG.has(value.tag)
+    ? document.createElementNS("http://www.w3.org/2000/svg", value.tag)
+    : document.createElement(value.tag);
   node[KEY] = value.props.key;
   return node;
 }

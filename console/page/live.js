@@ -1,8 +1,9 @@
 // The first view: sums, who is slow, the tree of topics with publishers and readers, the nodes.
 
 import { ask } from "./api.js";
+import { charts } from "./charts.js";
 import { h } from "./dom.js";
-import { address, head, load } from "./main.js";
+import { address, head, load, refine } from "./main.js";
 import { reader as readerCells, publisher as publisherCells, reasonOf } from "./rows.js";
 import { tree } from "./tree.js";
 import { count, counted, duration, rate, size } from "./words.js";
@@ -11,27 +12,27 @@ const PAGE = 50;
 const SLOW_SHOWN = 3;
 const ORDERS = { name: "Name", rate: "Put rate", lag: "Oldest waiting", size: "Size" };
 
-const asked = { search: "", order: "name", first: 0 };
+const asked = ({ said }) => ({ search: said.search ?? "", order: said.order in ORDERS ? said.order : "name", first: said.first ?? "0" });
 const opened = new Set();
 
 export const live = {
   title: () => "Live",
   follows: () => true,
-  async load() {
-    const [topics, slow, nodes] = await Promise.all([
-      ask("topics", { ...asked, open: [...opened] }), ask("slow"), ask("nodes"),
+  async load(route) {
+    const [topics, slow, nodes, history] = await Promise.all([
+      ask("topics", { ...asked(route), open: [...opened] }), ask("slow"), ask("nodes"), ask("history"),
     ]);
-    asked.first = topics.first;
-    return { topics, slow, nodes };
+    return { topics, slow, nodes, history };
   },
-  draw: ({ topics, slow, nodes }) => [
+  draw: ({ topics, slow, nodes, history }, route) => [
     h("h1", { class: "unshown" }, "Live"),
     tiles(),
+    charts(history),
     slow.length ? slowest(slow) : null,
     h("section", { "aria-labelledby": "topics-title" },
-      h("div", { class: "bar" }, h("h2", { id: "topics-title" }, "Topics"), searching(), paging(topics)),
+      h("div", { class: "bar" }, h("h2", { id: "topics-title" }, "Topics"), searching(asked(route)), paging(topics)),
       topics.found ? topicTree(topics)
-        : h("p", { class: "empty" }, asked.search ? "No topic has this in its name." : "No topics yet: the first put makes one.")),
+        : h("p", { class: "empty" }, asked(route).search ? "No topic has this in its name." : "No topics yet: the first put makes one.")),
     nodes.length ? nodeTable(nodes) : null,
   ],
 };
@@ -78,24 +79,17 @@ function slowTable(rows) {
       h("td", { class: "why" }, reasonOf(one.reason, true)))))));
 }
 
-function searching() {
-  const set = (change) => {
-    Object.assign(asked, change, { first: 0 });
-    load();
-  };
+function searching({ search, order }) {
   return h("div", { class: "tools" },
     h("label", {}, h("span", {}, "Search"),
-      h("input", { type: "search", value: asked.search, placeholder: "part of a name", autocomplete: "off", on: { input: (e) => set({ search: e.target.value }) } })),
+      h("input", { type: "search", value: search, placeholder: "part of a name", autocomplete: "off", on: { input: (e) => refine({ search: e.target.value, first: "" }) } })),
     h("label", {}, h("span", {}, "Order"),
-      h("select", { value: asked.order, on: { change: (e) => set({ order: e.target.value }) } },
+      h("select", { value: order, on: { change: (e) => refine({ order: e.target.value, first: "" }) } },
         Object.entries(ORDERS).map(([value, text]) => h("option", { value }, text)))));
 }
 
 function paging({ first, rows, found }) {
-  const go = (to) => () => {
-    asked.first = to;
-    load();
-  };
+  const go = (to) => () => refine({ first: to });
   return h("div", { class: "paging", role: "group", "aria-label": "Pages of topics" },
     h("span", { class: "quiet" }, found ? `${count(first + 1)} to ${count(first + rows.length)} of ${count(found)}` : "none"),
     h("button", { disabled: first === 0, "aria-label": "Earlier topics", on: { click: go(Math.max(first - PAGE, 0)) } }, "‹"),

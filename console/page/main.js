@@ -42,6 +42,14 @@ export function address(view, names = [], said = {}) {
   return `#/${[view, ...names].map(encodeURIComponent).join("/")}${query ? `?${query}` : ""}`;
 }
 
+/** Stay in this view with other parameters, which its address holds. */
+export function refine(said) {
+  const chosen = Object.entries({ ...route.said, ...said }).filter(([, value]) => value !== "");
+  history.replaceState(null, "", address(route.view, route.names, Object.fromEntries(chosen)));
+  route = read();
+  return load();
+}
+
 /** Load the view that is shown, and draw it. */
 export async function load() {
   const number = ++loading;
@@ -67,7 +75,16 @@ export function redraw() {
   const why = h("div", {}, refused ? h("p", { class: "refused", role: "alert" }, refused) : null);
   const drawn = loaded ? view.draw(loaded, route) : h("h1", {}, view.title(route));
   draw(place("main"), h("div", { key: `${route.view}/${route.names.join("/")}`, class: "view" }, why, drawn));
+  nameCells();
   document.title = visible(`${view.title(route)} · reliable-pubsub`);
+}
+
+/** Give each cell the name of its column, which a narrow screen shows beside it. */
+function nameCells() {
+  for (const table of place("main").querySelectorAll("table")) {
+    const names = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
+    for (const row of table.tBodies[0].rows) [...row.cells].forEach((cell, n) => (cell.dataset.name = names[n]));
+  }
 }
 
 async function poll() {

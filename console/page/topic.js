@@ -1,6 +1,7 @@
 // One topic: its messages, who puts and who reads, and what an operator may do to it.
 
 import { ask } from "./api.js";
+import { charts } from "./charts.js";
 import { action } from "./confirm.js";
 import { h } from "./dom.js";
 import { address } from "./main.js";
@@ -14,11 +15,12 @@ export const topic = {
   title: ({ names }) => names[0],
   follows: (route) => route.names[1] === "readers" || follows(route),
   async load(route) {
-    const found = await ask("topic", { topic: route.names[0] });
+    const topic = route.names[0];
+    const [found, history] = await Promise.all([ask("topic", { topic }), ask("history", { topic })]);
     const listed = route.names[1] === "readers" ? null : await loadMessages(route);
-    return { ...found, listed };
+    return { ...found, history, listed };
   },
-  draw({ topic: detail, dead, listed }, route) {
+  draw({ topic: detail, dead, history, listed }, route) {
     const name = route.names[0];
     const tab = (to, text) =>
       h("a", { href: address("topic", to ? [name, to] : [name]), "aria-current": (route.names[1] ?? "") === to ? "page" : false }, text);
@@ -28,6 +30,7 @@ export const topic = {
           h("button", { on: { click: () => action(`Remove messages of ${name}`, { action: "truncate", topic: name }, ["start", "Keep from (what is before it is removed)", "offset 42, age 1h, or now"]) } }, "Remove messages …"),
           h("button", { on: { click: () => action(`Delete ${name}`, { action: "delete_topic", topic: name }) } }, "Delete …"))),
       h("p", { class: "lead" }, facts(detail.row)),
+      charts(history),
       h("nav", { class: "tabs", "aria-label": "Of this topic" },
         tab("", "Messages"), tab("readers", `Who puts and reads`),
         dead ? h("a", { href: address("letters", [dead]) }, "Dead letters") : null),

@@ -1,6 +1,6 @@
 """A scenario, as values: who takes part, what happens to them, what is expected of it.
 
-`scenario_file.py` reads them; docs/lab.md has the table of keys.
+`scenario_file.py` reads them; docs/teach/lab.md has the table of keys.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class MemoryBroker:
         """Carry out the next request, and lose its answer; the client asks again.
 
         Args:
-            verb: of the request, such as PUT or GET (docs/protocol.md). None: any.
+            verb: of the request, such as PUT or GET (docs/internals/protocol.md). None: any.
         """
         self._lose(verb, "answer")
 

@@ -68,7 +68,7 @@ class ProxyWords(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SourceWords(ProxyWords, frozen=True, kw_only=True, rename="camel"):
-    """The options of the source, as they are written. docs/pipeline.md has their meanings."""
+    """The options of the source, as written. docs/how-to/pipeline.md has their meanings."""
 
     endpoint: str = SUBSCRIBER_ENDPOINT
     subscribe: str | UnsetType = UNSET

@@ -17,7 +17,7 @@ from .options import ProxyWords, option_names, typed_options
 
 
 class SinkWords(ProxyWords, frozen=True, kw_only=True, rename="camel"):
-    """The options of the sink, as they are written. docs/pipeline.md has their meanings."""
+    """The options of the sink, as written. docs/how-to/pipeline.md has their meanings."""
 
     endpoint: str = PUBLISHER_ENDPOINT
     topic: str = ""  # "": the column says so

@@ -15,7 +15,9 @@ from reliable_pubsub.common.core.errors import (
 )
 
 NOT_STARTED: Final = "Python worker failed to connect back"
-RECIPES: Final = 'Install it there, or send it along: docs/pipeline.md, "The package on a cluster"'
+RECIPES: Final = (
+    'Install it there, or send it along: docs/how-to/pipeline.md, "The package on a cluster"'
+)
 _MISSING: Final = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _NO_PYTHON: Final = re.compile(r'Cannot run program "([^"]+)"')
 _VERSIONS: Final = re.compile(r"PYTHON_VERSION_MISMATCH[^\n]*")

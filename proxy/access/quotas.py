@@ -343,7 +343,7 @@ def _beyond(
     text = (
         f"the key {name!r} has {used:,} {what}, and may have {most:,} ({quota} of its entry in "
         f"rights.yaml); nothing was changed. {remedy}, or ask the operator of the proxy for more "
-        "(docs/security.md)"
+        "(docs/how-to/security.md)"
     )
     return Decision(Limit(**echo(state, request), limit=most, text=text))
 

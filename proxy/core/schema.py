@@ -1,7 +1,7 @@
 """The tables of the store; every row carries a checksum.
 
-Only durable state is stored here; docs/architecture.md shows the tables in a picture. The unique
-index `batch_once` repeats rule R4 on disk: the store itself refuses a second copy.
+Only durable state is stored here; docs/internals/architecture.md shows the tables in a picture. The
+unique index `batch_once` repeats rule R4 on disk: the store itself refuses a second copy.
 """
 
 from __future__ import annotations

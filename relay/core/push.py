@@ -1,4 +1,4 @@
-"""Push frames: one batch on its way down the tree; the wire is docs/protocol.md's.
+"""Push frames: one batch on its way down the tree; the wire is docs/internals/protocol.md's.
 
     topic | RPS1 | header | body
 

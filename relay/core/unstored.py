@@ -1,4 +1,4 @@
-"""Frames of what is put at QoS 0, on their way to the proxy; the wire is docs/protocol.md's.
+"""Frames of QoS 0 puts, on their way to the proxy; the wire is docs/internals/protocol.md's.
 
     topic | RPS1 | header | body
 

@@ -2,7 +2,8 @@
 
 An attack is chosen by chance from a seed, and is a value: bytes and times. What sends it
 (`crowd.py`) decides nothing. Ids of others are used with old epochs only: a peer that claims a
-client's id and a newer epoch takes its place, because ids are not secret (docs/guarantees.md).
+client's id and a newer epoch takes its place, because ids are not secret
+(docs/concepts/guarantees.md).
 """
 
 from __future__ import annotations

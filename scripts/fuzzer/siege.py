@@ -66,7 +66,7 @@ GROWTH_MIB_MAX = (UNHEARD_BYTES_MAX_TOGETHER + GROWTH_BYTES_MAX + HELD_BYTES_MAX
 SECURE_GROWTH_MIB_MAX = 100.0
 # What a process says when more connections come than it lets in, which is what they are for.
 ENTRANCE: Final = re.compile(
-    r"warning: connections are kept out, .*?docs/operating\.md"
+    r"warning: connections are kept out, .*?docs/how-to/operating\.md"
     r"|going on: no connections are kept out .*? of [\d,]+ s"
     r"|warning: [\d,]+ connections with unknown keys .*? every \d+ s"
 )

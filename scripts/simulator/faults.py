@@ -1,7 +1,7 @@
 """Planted faults: each makes the system wrong in one place, to prove that the checker sees it.
 
 A fault that no seed finds is a hole in the simulator. `pytest -s tests/simulation` prints the
-table with the seeds that each one took; docs/runs.md has one from a run.
+table with the seeds that each one took; docs/internals/runs.md has one from a run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table of planted faults in docs/runs.md: which seed finds each.
+"""The table of planted faults in docs/internals/runs.md: which seed finds each.
 
 A change of the simulator makes another world of each seed. `python -m scripts.simulator.planted`
 searches again where the seed of the table no longer finds its fault.
@@ -24,7 +24,7 @@ from .faults import FAULTS
 from .simulation import run_seed
 
 SEEDS_MAX: Final = 10_000  # a fault that needs more seeds is a hole in the simulator
-RUNS: Final = Path(__file__).parents[2] / "docs" / "runs.md"
+RUNS: Final = Path(__file__).parents[2] / "docs" / "internals" / "runs.md"
 REFRESH: Final = "python -m scripts.simulator.planted"
 _HEAD: Final = "| planted fault | seeds until found | shown first by |\n|---|---|---|\n"
 _ROW: Final = re.compile(r"\| (.+?) \| ([\d,]+) \| (.+) \|\n")
@@ -72,7 +72,7 @@ def write(made: Mapping[str, Row]) -> None:
 @click.option("--all", "everything", is_flag=True, help="Make every row again; takes much longer.")
 @click.option("--jobs", default=os.cpu_count() or 2, type=click.IntRange(min=1), show_default=True)
 def main(everything: bool, jobs: int) -> None:
-    """Write the table of planted faults in docs/runs.md, row by row as they are found.
+    """Write the table of planted faults in docs/internals/runs.md, row by row as they are found.
 
     Exit code 1 if a fault is not found.
     """

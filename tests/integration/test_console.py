@@ -140,6 +140,30 @@ class TestTheLivePage:
 
             eventually(rises, "rate")
 
+    def test_draws_what_was_seen_and_a_reload_keeps_it(self, seen: Seen) -> None:
+        chart = seen.page.get_by_role("img", name=re.compile("^Put .s since"))
+        expect(chart).to_be_visible()
+        seen.page.reload()
+
+        expect(chart).to_be_visible()
+        kept = seen.page.evaluate("fetch('api/history').then((answer) => answer.json())")
+        assert len(kept["at_s"]) > 1
+        seen.go("topic", "orders")
+        expect(seen.page.get_by_role("img", name=re.compile("Oldest waits since"))).to_be_visible()
+
+    def test_holds_the_search_and_the_order_in_its_address(self, seen: Seen) -> None:
+        page = seen.page
+        page.get_by_label("Search").fill("oth")
+        page.get_by_label("Order").select_option("size")
+        expect(page).to_have_url(re.compile(r"search=oth&order=size$"))
+        page.reload()
+
+        expect(page.get_by_label("Search")).to_have_value("oth")
+        expect(page.get_by_label("Order")).to_have_value("size")
+        tree = page.get_by_role("treegrid")
+        expect(tree.get_by_role("link", name="other")).to_be_visible()
+        expect(tree.get_by_role("link", name="orders")).to_be_hidden()
+
     def test_is_used_by_the_keyboard_alone(self, seen: Seen) -> None:
         page = seen.page
         rows = page.get_by_role("treegrid").get_by_role("row")
@@ -574,7 +598,7 @@ class TestAScreenReader:
         assert background == "rgb({}, {}, {})".format(*PAGE[scheme])
         assert page.evaluate(CONTRAST) == []
 
-    @pytest.mark.parametrize("width", [1280, 800])
+    @pytest.mark.parametrize("width", [1280, 800, 390])
     def test_and_other_readers_need_not_scroll_sideways(self, seen: Seen, width: int) -> None:
         seen.page.set_viewport_size({"width": width, "height": 900})
         expect(seen.page.get_by_role("treegrid")).to_be_visible()
@@ -587,6 +611,24 @@ class TestAScreenReader:
             page = seen.go(*path)
             expect(page.locator("table").first).to_be_visible()
             assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+    def test_on_a_phone_finds_reason_payload_and_actions_on_the_screen(self, seen: Seen) -> None:
+        seen.page.set_viewport_size({"width": 390, "height": 900})
+        page = seen.go("letters", "orders.dead")
+        letter = page.get_by_role("row").filter(has_text="no address").first
+        for cell in (
+            letter.get_by_text("no address"),
+            letter.get_by_text('"order"'),
+            letter.get_by_role("button"),
+        ):
+            box = cell.bounding_box()
+            assert box is not None
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= 390
+
+        page = seen.go()
+        expect(page.get_by_role("row").filter(has_text="display").first).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 class TestTheDoor:

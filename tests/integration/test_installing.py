@@ -98,7 +98,7 @@ def test_pip_installs_from(form: str, source: Path, computer: Computer, tmp_path
 
     assert "proxy-dies" in computer.run("reliable-pubsub", "lab", "list")
     computer.run("reliable-pubsub", "examples", tmp_path / "examples")
-    assert (tmp_path / "examples" / "docs" / "lab.md").is_file()
+    assert (tmp_path / "examples" / "docs" / "teach" / "lab.md").is_file()
 
 
 @pytest.mark.parametrize("options", [[], ["-e"]])

@@ -174,7 +174,7 @@ def test_scenarios_and_examples_are_found_from_any_directory(
 
     assert "proxy-dies" in command("lab", "list")
     assert command("examples").startswith("configs: ")
-    assert (tmp_path / "docs" / "lab.md").is_file()
+    assert (tmp_path / "docs" / "teach" / "lab.md").is_file()
     assert (tmp_path / "examples" / "service.py").is_file()
     plan = command("subscriber", "-f", "configs/figure4_subscriber.yaml", "-i", "s", "--dry-run")
     assert "subscribe" in plan

@@ -1,4 +1,4 @@
-"""What docs/protocol.md promises to clients that know nothing else, with a real proxy."""
+"""What docs/internals/protocol.md promises to clients that know nothing else, with a real proxy."""
 
 from __future__ import annotations
 

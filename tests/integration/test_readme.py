@@ -14,7 +14,7 @@ def blocks(page: str) -> list[str]:
 
 
 (FIRST,) = blocks("README.md")
-LIBRARY, STARTS, HANDLERS, GROUPS, ASYNCIO = blocks("docs/python.md")
+LIBRARY, STARTS, HANDLERS, GROUPS, ASYNCIO = blocks("docs/start/python.md")
 BOTH_OPEN = """
 from reliable_pubsub import Publisher, Subscriber
 publisher, subscriber = Publisher("p"), Subscriber("s")

@@ -397,7 +397,8 @@ def test_a_step_file_is_read_from_stdin(service: Service) -> None:
 
 def test_the_commands_of_the_page_run_as_they_are_printed(service: Service) -> None:
     service.start_proxy()
-    (block,) = re.findall(r"(?ms)^```sh\n(.*?)^```", (REPOSITORY / "docs/shell.md").read_text())
+    page = (REPOSITORY / "docs/start/shell.md").read_text()
+    (block,) = re.findall(r"(?ms)^```sh\n(.*?)^```", page)
     settings = (
         f"RELIABLE_PUBSUB_PUBLISHER_ENDPOINT={service.publisher_endpoint}",
         f"RELIABLE_PUBSUB_SUBSCRIBER_ENDPOINT={service.subscriber_endpoint}",

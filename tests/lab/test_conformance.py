@@ -31,7 +31,7 @@ from reliable_pubsub.lab.core.conformance_verdict import (
 from reliable_pubsub.lab.core.run import LabRun
 from reliable_pubsub.lab.core.verdict import Verdict
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "protocol.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "internals" / "protocol.md"
 GIVEN = Given("tcp://127.0.0.1:1", "client-1", "news", "/s", "/o", "/i")
 LIVES = [ClientLife(7, 100)]
 MESSAGES = payloads(4)

@@ -1,4 +1,4 @@
-"""docs/lab.md and its answers: what a class runs is there, and what it says is so."""
+"""docs/teach/lab.md and its answers: what a class runs is there, and what it says is so."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from reliable_pubsub.lab.catalogue import load_scenario, shipped
 from reliable_pubsub.lab.core.scenario import After
 
 DOCS = Path(__file__).parents[2] / "docs"
-GUIDE = (DOCS / "lab.md").read_text(encoding="utf-8")
-ANSWERS = (DOCS / "lab-answers.md").read_text(encoding="utf-8")
+GUIDE = (DOCS / "teach" / "lab.md").read_text(encoding="utf-8")
+ANSWERS = (DOCS / "teach" / "lab-answers.md").read_text(encoding="utf-8")
 TIMETABLE = GUIDE[: GUIDE.index("## What is promised")]
 
 

@@ -202,7 +202,7 @@ def test_clients_reach_the_real_broker_again_after_the_block() -> None:
 
 
 def test_the_example_of_the_page_passes(broker: MemoryBroker) -> None:
-    page = Path(__file__).parents[2] / "docs" / "testing.md"
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "testing.md"
     (block,) = re.findall(r"(?ms)^```python\n(.*?)^```", page.read_text(encoding="utf-8"))
     names: dict[str, Any] = {}
     exec(block, names)

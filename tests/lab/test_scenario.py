@@ -400,7 +400,7 @@ def test_a_disk_that_is_filled_cannot_be_copied() -> None:
     assert "expected them in two scenarios" in told
 
 
-GUIDE = (Path(__file__).parents[2] / "docs" / "lab.md").read_text(encoding="utf-8")
+GUIDE = (Path(__file__).parents[2] / "docs" / "teach" / "lab.md").read_text(encoding="utf-8")
 
 
 def test_the_example_of_the_guide_is_a_scenario() -> None:

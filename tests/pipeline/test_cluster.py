@@ -57,7 +57,7 @@ def bare_python(folder: Path) -> Path:
 
 
 def packed(folder: Path, package: Path) -> Path:
-    """The folder `environment`, which gets the package first, as docs/pipeline.md packs it."""
+    """The folder `environment`, with the package first, as docs/how-to/pipeline.md packs it."""
     environment = folder / "environment"
     (site,) = environment.glob("lib/*/site-packages")
     with zipfile.ZipFile(package) as files:

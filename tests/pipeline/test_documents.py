@@ -1,4 +1,4 @@
-"""docs/pipeline.md says what the code does."""
+"""docs/how-to/pipeline.md says what the code does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reliable_pubsub.pipeline.core.sink_options import SINK_OPTIONS
 from reliable_pubsub.pipeline.core.tables import TABLES
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "pipeline.md").read_text(encoding="utf-8")
 
 
 def first_cells(heading: str) -> set[str]:

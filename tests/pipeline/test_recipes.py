@@ -1,4 +1,4 @@
-"""The recipes of docs/pipeline.md, run as they are on the page, and their batches repeated."""
+"""The recipes of docs/how-to/pipeline.md, run as printed, and their batches repeated."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tests.integration.harness import Service
 
 from .test_documents import PAGE
 
+FIRST, WRITING, UPDATING = re.findall(r"(?s)```python\n(.*?)```", PAGE.split("## Recipes")[0])
 BLOCKS = re.findall(r"(?s)```python\n(.*?)```", PAGE.split("## Recipes")[1].split("\n## ")[0])
 
 
@@ -38,7 +39,7 @@ def run(block: str, topics: Any, spark: SparkSession) -> dict[str, Any]:
     # The Java of the session has another working directory, which outlives the test.
     once = once.replace('"checkpointLocation", "', f'"checkpointLocation", "{Path.cwd()}/')
     names = {"topics": topics}
-    exec(compile(once, "docs/pipeline.md", "exec"), names)
+    exec(compile(once, "docs/how-to/pipeline.md", "exec"), names)
     for query in spark.streams.active:
         query.awaitTermination()
     return names
@@ -75,3 +76,44 @@ def test_values_in_msgpack_become_columns(topics: Any, spark: SparkSession) -> N
 
     found = spark.sql("SELECT amount FROM amounts ORDER BY offset").collect()
     assert [row.amount for row in found] == [n / 2 for n in range(10)]
+
+
+def at_the_service(block: str, service: Service) -> str:
+    """A block of the page with the endpoint of a test, until all is read, and its files here."""
+    endpoint = f'.format("reliable_pubsub").option("endpoint", "{service.subscriber_endpoint}")'
+    block = block.replace('.format("reliable_pubsub")', endpoint)
+    if "availableNow" not in block:
+        block = block.replace(".writeStream", ".writeStream.trigger(availableNow=True)")
+    return re.sub(r'((?:path|checkpointLocation)"?[=,] ?")', rf"\1{Path.cwd()}/", block)
+
+
+@pytest.mark.long  # test_spark_source.py has shorter ones
+def test_the_first_query_of_the_page_reads_all_that_is_stored(
+    topics: Any, service: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with service.open_publisher("q") as publisher:
+        publisher.put_many("topic1", [b"a", b"b"])
+
+    exec(at_the_service(FIRST, service), {})
+
+    assert capsys.readouterr().out == "{'topic1': 0}\n"
+
+
+@pytest.mark.long  # test_sink.py has shorter ones
+def test_the_writers_of_the_page_put_each_row(
+    topics: Any, service: Service, spark: SparkSession
+) -> None:
+    rows = topics.selectExpr("string(key) as device", "timestamp as event_time", "offset")
+    table = spark.createDataFrame([("from the table",)], "value string")
+    counts = topics.groupBy("key").count().selectExpr("key", "string(count) as value")
+    for block in (WRITING, UPDATING):
+        exec(at_the_service(block, service), {"rows": rows, "table": table, "counts": counts})
+        for query in spark.streams.active:
+            query.awaitTermination()
+
+    with service.open_subscriber("s") as subscriber:
+        alerts = [message.payload for message in subscriber.history("alerts")]
+        found = [message.payload for message in subscriber.history("counts")]
+    assert len(alerts) == 21
+    assert b"from the table" in alerts
+    assert sorted(found) == [b"5"] * 4

@@ -202,7 +202,7 @@ class TestWhatIsSeen:
         assert inflow.episode is not None
 
         text = begun_text(inflow.episode, BOUNDS)
-        for part in (FLOOD, "connections_per_s_max", "100 a second", "docs/operating.md"):
+        for part in (FLOOD, "connections_per_s_max", "100 a second", "docs/how-to/operating.md"):
             assert part in text
 
     def test_the_log_says_when_it_is_over(self) -> None:

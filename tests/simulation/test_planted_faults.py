@@ -28,7 +28,7 @@ def is_sound_at(seed: int) -> bool:
 def test_a_planted_fault_is_found(fault: str) -> None:
     found = search(fault, ROWS.get(fault), seeds_max=SEEDS_MAX)
 
-    stale = f"the seed of {fault!r} in docs/runs.md is stale; run: {REFRESH}"
+    stale = f"the seed of {fault!r} in docs/internals/runs.md is stale; run: {REFRESH}"
     assert found is not None, f"{stale} (the first {SEEDS_MAX} seeds do not find it either)"
     assert found.seed in SEEDS or is_sound_at(found.seed), "the sound core fails this seed too"
     if found != ROWS.get(fault):

@@ -24,10 +24,11 @@ from reliable_pubsub.common.core.actions import (
     Skip,
     Truncate,
 )
-from reliable_pubsub.common.core.group_messages import Outcome, Take
+from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.group_messages import How, Outcome, Take
 from reliable_pubsub.common.core.limits import CACHE_BYTES_MAX
 from reliable_pubsub.common.core.message_base import GroupTerms, Start, StoredQoS, Terms
-from reliable_pubsub.common.core.requests import Unsub
+from reliable_pubsub.common.core.requests import Dead, Unsub
 from reliable_pubsub.proxy.access.records import Charged
 from reliable_pubsub.proxy.check import check_store
 from reliable_pubsub.proxy.core.applying import apply
@@ -174,7 +175,7 @@ STEPS = st.lists(
         st.sampled_from(
             [
                 *("put", "put", "at QoS 1", "transact", "sub", "lease", "seek", "unsub"),
-                *("get", "ack", "hello", "trim", "operate", "operate"),
+                *("get", "ack", "reject", "hello", "trim", "operate", "operate"),
                 *("join", "take", "take", "leave", "charge"),
             ]
         ),
@@ -215,6 +216,12 @@ def take_step(proxy: MemoryProxy, number: int, verb: str, topic: str, value: int
             proxy.decide(a_get(cursor, generation=generation, topic=topic, epoch=epoch))
         case "ack":
             proxy.decide(an_ack(min(end, value * 2), generation=generation))
+        case "reject":
+            letter = put_body(1)
+            head: dict[str, Any] = {"client": "s", "epoch": epoch, "request": number + 1}
+            place: dict[str, Any] = {"topic": topic, "generation": generation, "cursor": value}
+            boot = proxy.state.boot
+            proxy.decide(Dead(**head, **place, boot=boot, crc=crc32(letter)), letter)
         case "hello":
             proxy.decide(a_hello("subscriber", "s", epoch=epoch + value))
         case _:
@@ -277,8 +284,9 @@ def take_step_of_group(proxy: MemoryProxy, number: int, verb: str, topic: str, v
     log = proxy.state.topics.get(topic)
     known = log.subscriptions.get("group:g") if log else None
     runs = log.groups["g"].runs if log and "g" in log.groups else ()
+    how: How = ("ack", "nack", "reject", "nack")[value]
     settled = tuple(
-        Outcome(run.first, 1, run.delivery, "nack" if value % 2 else "ack", 50 * (value % 2))
+        Outcome(run.first, 1, run.delivery, how, delay_ms=50 if how == "nack" else 0)
         for run in runs
         if run.how == "held"
     )
@@ -301,6 +309,16 @@ def take_step_of_group(proxy: MemoryProxy, number: int, verb: str, topic: str, v
 @given(steps=STEPS, commit_every=st.integers(1, 7), forgets=st.booleans())
 @example(  # a subscription that ends before it takes the place that an operator gave it
     steps=[*[("put", "t", 0)] * 10, ("sub", "t", 0), ("operate", "t", 0), ("unsub", "t", 0)],
+    commit_every=1,
+    forgets=False,
+)
+@example(  # a dead letter of a subscriber
+    steps=[("put", "t", 2), ("seek", "t", 0), ("reject", "t", 0)],
+    commit_every=1,
+    forgets=False,
+)
+@example(  # and one of a group
+    steps=[("put", "t", 2), ("join", "t", 0), ("put", "t", 0), ("take", "t", 0), ("take", "t", 2)],
     commit_every=1,
     forgets=False,
 )

@@ -23,7 +23,7 @@ class Excess(Struct, frozen=True):
         return (
             f"the key {self.name!r} has {self.most:,} connections, the most that it may have "
             "(connections_max of its entry in rights.yaml); this one is refused, the others stay. "
-            "Close some, or ask the operator for more (docs/security.md)"
+            "Close some, or ask the operator for more (docs/how-to/security.md)"
         )
 
 

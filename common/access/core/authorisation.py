@@ -121,7 +121,7 @@ class Denial(Struct, frozen=True, kw_only=True):
         via = f" (asked by {self.name!r}, by way of {self.via!r})" if self.via else ""
         return (
             f"{self.verb}: the key {self.lacking!r} may not {may}{via}; nothing was changed. Who "
-            "runs the proxy can allow it among the rights of that key (docs/security.md)"
+            "runs the proxy can allow it among the rights of that key (docs/how-to/security.md)"
         )
 
 

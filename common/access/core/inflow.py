@@ -154,7 +154,7 @@ def begun_text(episode: Episode, bounds: ConnectionBounds) -> str:
     return (
         f"warning: connections are kept out, at first from {who}: {what}. Clients try again by "
         "themselves; open connections continue. `reliable-pubsub status` shows for how long; "
-        "what to do is in docs/operating.md"
+        "what to do is in docs/how-to/operating.md"
     )
 
 

@@ -44,7 +44,7 @@ def glob(text: str) -> Pattern:
 
 @checked
 def regex(text: str) -> Pattern:
-    """Topics by a regular expression that the whole name fits (docs/relay.md has its marks)."""
+    """Topics by a regular expression that the whole name fits (marks: docs/how-to/relay.md)."""
     return Pattern("regex", text)
 
 
