@@ -58,6 +58,7 @@ _TOGETHER = (
         (f"tests/integration/test_{name}.py", name)
         for name in (
             "console",
+            "containers",
             "explain",
             "hostile",
             "installing",
