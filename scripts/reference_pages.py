@@ -40,7 +40,7 @@ from scripts.benchmark_page import benchmarks_page
 
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "reference"
 PROGRAM: Final = "reliable-pubsub"
-STALE: Final = "Generated from the code by `scripts/protocol_tables`.\n"
+NOTICE: Final = "Generated from the code by `scripts/protocol_tables`.\n"
 # Errors of commands, which no program imports.
 OTHER_ERRORS: Final = (
     *(DataLossError, NotHeldError, NotServingError, SparkFailedError, SparkGoneError),
@@ -56,7 +56,9 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def cell(text: str) -> str:
     """Return a text for a cell, in one line; a bar would end the cell."""
-    return " ".join(text.replace("|", "/").replace("*", r"\*").replace("<", r"\<").split())
+    parts = " ".join(text.replace("|", "/").split()).split("`")
+    parts[::2] = [re.sub(r"([*<])", r"\\\1", part) for part in parts[::2]]  # others are code
+    return "`".join(parts)
 
 
 # Public names.
@@ -140,7 +142,7 @@ def command_entry(context: click.Context) -> str:
 def commands_page() -> str:
     """Return the page of the commands. It needs the extra `spark`."""
     head = (
-        f"# Commands\n\n{STALE}[Keys](keys.md) has the keys of step files, "
+        f"# Commands\n\n{NOTICE}[Keys](keys.md) has the keys of step files, "
         "[exit codes](errors.md#exit-codes) what an exit code means.\n"
     )
     found = commands(main, click.Context(main, info_name=PROGRAM))
@@ -160,7 +162,7 @@ def settings_page() -> str:
     """Return the page of the settings."""
     head = f"""# Settings
 
-{STALE}
+{NOTICE}
 The setting `ack_timeout` has four sources, and the first one that is given counts: the option
 `--ack-timeout`, the key `ack_timeout` in `ID/settings.json` (of a proxy also in its settings file),
 the variable `RELIABLE_PUBSUB_ACK_TIMEOUT`, and the default.
@@ -215,7 +217,7 @@ def metrics_page() -> str:
     }
     text = f"""# Metrics
 
-{STALE}
+{NOTICE}
 `--metrics-endpoint` serves them ([operating](../how-to/operating.md#metrics-health-alerts)).
 On Linux there are also the usual `process_...` metrics: memory, CPU, descriptors.
 """
@@ -263,7 +265,7 @@ def errors_page() -> str:
     refusals = sorted(str(one.__struct_config__.tag) for one in REFUSALS)
     return f"""# Errors and exit codes
 
-{STALE}
+{NOTICE}
 Every error is a `PubSubError`. Its `code` is for programs, its text for people. A command prints
 `error [CODE]: text` and ends with the exit code.
 
