@@ -177,25 +177,25 @@ the variable `RELIABLE_PUBSUB_ACK_TIMEOUT`, and the default.
 # Metrics.
 
 
-def zeros(kind: type[Any]) -> Any:
-    """Return a struct with 0 in each field."""
-    return kind(**dict.fromkeys(kind.__struct_fields__, 0))
+def filled(kind: type[Any]) -> Any:
+    """Return a struct with 1 in each field; a limit of 0 would be divided by."""
+    return kind(**dict.fromkeys(kind.__struct_fields__, 1))
 
 
 def proxy_figures() -> Figures:
     """Return figures with which a proxy shows all of its metrics."""
-    values: dict[str, Any] = dict.fromkeys(Figures.__struct_fields__, 0)
+    values: dict[str, Any] = dict.fromkeys(Figures.__struct_fields__, 1)
     values |= {"survey": Survey(), "commits": Histogram((), (0,), 0.0)}
     values |= {name: {} for name in ("requests", "refusals", "bounds")}
-    values |= {"push": zeros(PushStatus), "ingress": zeros(IngressStatus)}
-    values |= {"connections": zeros(ConnectionsStatus)}
+    values |= {"push": filled(PushStatus), "ingress": filled(IngressStatus)}
+    values |= {"connections": filled(ConnectionsStatus)}
     return Figures(**values)
 
 
 def relay_figures() -> RelayFigures:
     """Return figures with which a relay shows all of its metrics."""
-    values: dict[str, Any] = dict.fromkeys(RelayFigures.__struct_fields__, 0)
-    return RelayFigures(**values | {"ways_up": {}, "connections": zeros(ConnectionsStatus)})
+    values: dict[str, Any] = dict.fromkeys(RelayFigures.__struct_fields__, 1)
+    return RelayFigures(**values | {"ways_up": {}, "connections": filled(ConnectionsStatus)})
 
 
 def metric_row(metric: Metric) -> tuple[str, ...]:
