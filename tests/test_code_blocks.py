@@ -44,10 +44,6 @@ RUN_BY: Final = {
     "docs/teach/lab.md": ("tests/lab/test_scenario.py",),
 }
 # Pages whose blocks need a machine that no test has.
-NOT_RUN: Final = {
-    "docs/how-to/kubernetes.md": "a cluster; the tests check and start what its files contain",
-    "docs/how-to/run-as-a-service.md": "systemd and root; the tests read and start the units",
-}
 BLOCK: Final = re.compile(
     r"(?ms)(<!-- not run: [^\n]+ -->\n)?^```(?:python|sh|yaml|json)\n(.*?)^```$"
 )
@@ -110,7 +106,7 @@ def test_each_block_of_a_page_is_run_by_a_test_or_says_why_not(page: Path) -> No
             left.append(code)
 
     assert here == []
-    assert not left or name in RUN_BY.keys() | NOT_RUN.keys(), left
+    assert not left or name in RUN_BY, left
     for test in RUN_BY.get(name, ()) if left else ():
         assert page.name in (ROOT / test).read_text("utf-8"), f"{test} does not read {name}"
 
