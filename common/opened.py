@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, ClassVar, Final, Generic, NoReturn, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Final, Generic, NamedTuple, NoReturn, Protocol, Self, TypeVar
 
 from .asking import Asker
 from .core.arguments import TimeoutS, checked
@@ -14,12 +14,16 @@ from .core.errors import InDoubtError, PubSubError, UsageError
 from .core.message_base import Role
 from .core.names import name_of_replica
 from .core.recorder import Recorder
-from .core.retry import ANSWER_S
+from .core.retry import ANSWER_S, RetryPolicy, Silence
 from .core.session import ClientSession
+from .core.settings import Settings
 from .gate import Gate, closing, gated
+from .journal_file import open_journal
 from .replicas import open_replica
-from .state_file import StateFile
+from .state_file import StateFile, open_state
+from .surroundings import client_here
 from .transport import Shell
+from .world import World
 
 
 class ClientEngine(Protocol):
@@ -130,6 +134,43 @@ class Opened(Generic[E]):
     def close_sockets(self) -> None:
         self.asker.close()
         self.engine.close()
+
+
+class Parts(NamedTuple):
+    """What both kinds of client are made of, before their engine."""
+
+    recorder: Recorder
+    state: ClientState
+    asker: Asker
+    settings: Settings
+
+
+def open_parts(
+    role: Role,
+    client: str,
+    world: World,
+    endpoint: str | None,
+    state_dir: Path | str | None,
+    retry: RetryPolicy | None,
+    *,
+    allow_plaintext: bool,
+    on_silence: Silence,
+    journal: Path | str | None,
+    push_via: str | None = None,
+) -> Parts:
+    """Open settings, journal, state and socket; the arguments are those of a client."""
+    here = client_here(
+        *(role, client, endpoint, state_dir, retry),
+        allow_plaintext=allow_plaintext,
+        push_via=push_via,
+        looks=world.is_real,
+    )
+    recorder = world.recorder or open_journal(journal, client)
+    state = world.state or open_state(here.state_dir, role, client)
+    asker = Asker(
+        client, here.endpoint, retry=here.retry, on_silence=on_silence, role=role, world=world
+    )
+    return Parts(recorder, state, asker, here.settings)
 
 
 class Client(Generic[E]):

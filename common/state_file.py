@@ -80,6 +80,7 @@ class StateFile:
                 self._prepare()
                 sync_directory(directory)  # each time: who made the file may have died here
         except BaseException as error:
+            self._close_connection()
             self._lock.close()
             if isinstance(error, sqlite3.Error):
                 raise self._unreadable(error) from error
@@ -95,22 +96,24 @@ class StateFile:
     def _prepare(self) -> None:
         paths = (str(self.path), str(self.path.with_suffix(".lock")))
         self._files = cycle([(path, _identity_of(path)) for path in paths])
-        self._execute = self._connection.cursor().execute  # a cursor for each would cost 3 us a put
+        self._cursor = self._connection.cursor()  # for all: closing it ends what was interrupted
+        self._execute = self._cursor.execute
         self._is_durable: bool | None = None  # how writes are made now; None: it is not known
         for pragma in (
+            "locking_mode = EXCLUSIVE",  # not a lock for each write: ours admits one process
             "journal_mode = WAL",
             "synchronous = NORMAL",
             "trusted_schema = OFF",
             *FULL_SYNC_PRAGMAS,
         ):
-            self._connection.execute(f"PRAGMA {pragma}")
-        self._connection.execute(
+            self._execute(f"PRAGMA {pragma}")
+        self._execute(
             "CREATE TABLE IF NOT EXISTS state "
             "(name TEXT PRIMARY KEY, value BLOB NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID"
         )
-        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+        (version,) = self._execute("PRAGMA user_version").fetchone()
         if version == 0:
-            self._connection.execute(f"PRAGMA user_version = {STATE_VERSION}")
+            self._execute(f"PRAGMA user_version = {STATE_VERSION}")
         elif version != STATE_VERSION:
             raise DamagedError(
                 f"{self.path} has state version {version}, this program reads {STATE_VERSION}"
@@ -125,7 +128,7 @@ class StateFile:
         values: dict[str, bytes] = {}
         try:
             self._undo()
-            rows = self._connection.execute("SELECT name, value, crc FROM state").fetchall()
+            rows = self._execute("SELECT name, value, crc FROM state").fetchall()
         except sqlite3.Error as error:
             raise self._unreadable(error) from error
         for name, value, crc in rows:
@@ -185,7 +188,7 @@ class StateFile:
     def _undo(self) -> None:
         """Roll back an uncommitted transaction."""
         if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
+            self._execute("ROLLBACK")
 
     @property
     def marks(self) -> Marks:
@@ -218,10 +221,16 @@ class StateFile:
         """
         if self._maker != threading.get_ident():
             return False
-        if hasattr(self, "_connection"):
-            self._connection.close()
+        self._close_connection()
         self._lock.close()
         return True
+
+    def _close_connection(self) -> None:
+        if hasattr(self, "_cursor"):
+            with suppress(sqlite3.ProgrammingError):  # it is closed again
+                self._cursor.close()
+        if hasattr(self, "_connection"):
+            self._connection.close()
 
     def may_be_taken(self, make_way: Callable[[], bool]) -> None:
         """Let another client of this process take over the id; see `FileLock.make_way`."""
@@ -230,7 +239,7 @@ class StateFile:
     def close(self) -> None:
         """Close the files and release the lock."""
         self._marks = None  # unmapped when nothing refers to it
-        self._connection.close()
+        self._close_connection()
         self._lock.close()
 
 

@@ -140,12 +140,7 @@ def main(
           --watermark 'timestamp 10 seconds' --continuous --checkpoint run/minutes
     """
     with running_job(is_endless=continuous):
-        if continuous and checkpoint is None:
-            raise UsageError("--continuous keeps its places and state: give --checkpoint DIR")
-        if checkpoint is None and (output_mode != "append" or subscriber):
-            raise UsageError("--output-mode and --subscriber are of a run with --checkpoint DIR")
-        if checkpoint is not None and run_id:
-            raise UsageError("--run-id names a run without --checkpoint; give one of the two")
+        _check_options(checkpoint, continuous, output_mode, subscriber, run_id)
         wanted = parse_query(
             _sql(query), sources, names.exact(target), json, watermark, output_mode
         )
@@ -175,6 +170,22 @@ def main(
                     for one in tasks.spark.streams.active:
                         one.stop()
         say(f"done: {rows} messages read, their results are on {target}")
+
+
+def _check_options(
+    checkpoint: Path | None,
+    continuous: bool,
+    output_mode: OutputMode,
+    subscriber: str,
+    run_id: str | None,
+) -> None:
+    """Refuse options that do not go together."""
+    if continuous and checkpoint is None:
+        raise UsageError("--continuous keeps its places and state: give --checkpoint DIR")
+    if checkpoint is None and (output_mode != "append" or subscriber):
+        raise UsageError("--output-mode and --subscriber are of a run with --checkpoint DIR")
+    if checkpoint is not None and run_id:
+        raise UsageError("--run-id names a run without --checkpoint; give one of the two")
 
 
 def _sql(path: Path) -> str:

@@ -6,15 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from reliable_pubsub.common.asking import Asker
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.arguments import checked
 from reliable_pubsub.common.core.payload import Codec
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
-from reliable_pubsub.common.journal_file import open_journal
-from reliable_pubsub.common.opened import Client, Opened
-from reliable_pubsub.common.state_file import open_state
-from reliable_pubsub.common.surroundings import client_here
+from reliable_pubsub.common.opened import Client, Opened, open_parts
 from reliable_pubsub.common.world import World, world_here
 
 from .core.engine import MakeFeature, PublisherEngine
@@ -70,30 +66,16 @@ class OpenedPublisher(Client[PublisherEngine]):
         client, world = names.client_id(client), _world or world_here()
         self._payloads = Payloads(codecs)
         self._waiting: list[WaitingPut] = []  # of other tasks, with asyncio
-        here = client_here(
-            self._role,
-            client,
-            *(endpoint, state_dir, retry),
+        recorder, state, asker, _ = open_parts(
+            *(self._role, client, world, endpoint, state_dir, retry),
             allow_plaintext=allow_plaintext,
-            looks=world.is_real,
-        )
-        recorder = world.recorder or open_journal(journal, client)
-        state = world.state or open_state(here.state_dir, self._role, client)
-        self.outbox = outbox = Outbox(state.load())
-        asker = Asker(
-            client,
-            here.endpoint,
-            retry=here.retry,
             on_silence=on_silence,
-            role=self._role,
-            world=world,
+            journal=journal,
         )
+        self.outbox = outbox = Outbox(state.load())
+        nonce = world.token(16)
         session = PublisherSession(
-            asker,
-            outbox,
-            nonce=world.token(16),
-            on_log_changed=on_log_changed,
-            recorder=recorder,
+            asker, outbox, nonce=nonce, on_log_changed=on_log_changed, recorder=recorder
         )
         engine = PublisherEngine(
             session,

@@ -5,15 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from reliable_pubsub.common.asking import Asker
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.arguments import checked
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.stopping import StopSignal
-from reliable_pubsub.common.journal_file import open_journal
-from reliable_pubsub.common.opened import Client, Opened
-from reliable_pubsub.common.state_file import open_state
-from reliable_pubsub.common.surroundings import client_here
+from reliable_pubsub.common.opened import Client, Opened, open_parts
 from reliable_pubsub.common.world import World, world_here
 
 from .core.engine import MakeFeature, SubscriberEngine
@@ -75,27 +71,16 @@ class OpenedSubscriber(Client[SubscriberEngine]):
         """
         client, world = names.client_id(client), _world or world_here()
         self._stops = StopSignal()
-        here = client_here(
-            self._role,
-            client,
-            *(endpoint, state_dir, retry),
+        recorder, state, asker, settings = open_parts(
+            *(self._role, client, world, endpoint, state_dir, retry),
             allow_plaintext=allow_plaintext,
-            push_via=push_via,
-            looks=world.is_real,
-        )
-        recorder = world.recorder or open_journal(journal, client)
-        state = world.state or open_state(here.state_dir, self._role, client)
-        nonce = world.token(16)
-        stored, run = state.load(), int.from_bytes(nonce[:4], "big")
-        self.inbox = inbox = Inbox(stored, lambda: state.marks, run=run)
-        asker = Asker(
-            client,
-            here.endpoint,
-            retry=here.retry,
             on_silence=on_silence,
-            role=self._role,
-            world=world,
+            journal=journal,
+            push_via=push_via,
         )
+        nonce, stored = world.token(16), state.load()
+        run = int.from_bytes(nonce[:4], "big")
+        self.inbox = inbox = Inbox(stored, lambda: state.marks, run=run)
         engine = SubscriberEngine(
             SubscriberSession(asker, inbox, nonce=nonce, recorder=recorder),
             stored,
@@ -105,8 +90,8 @@ class OpenedSubscriber(Client[SubscriberEngine]):
             features=self._features,
             opening=Opening(
                 client=client,
-                endpoint=here.endpoint,
-                settings=here.settings,
+                endpoint=asker.endpoint,
+                settings=settings,
                 push_timing=push_timing,
                 connect_data=world.connect_data,
             ),

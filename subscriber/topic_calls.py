@@ -98,9 +98,8 @@ class TopicCalls(SubscriberLife):
             UsageError: an argument is not possible here.
         """
         call = SubscribeCall(
-            topic=topic, match=match, where=where, start=start, qos=qos,
-            session=session, lease_s=lease_s, push=push, max_deliveries=max_deliveries,
-            group=group, ordered_by=ordered_by,
+            topic, match, where, start, qos, session, lease_s, push, max_deliveries, group,
+            ordered_by,
         )  # fmt: skip
         begun = self._engine.begin(call, remembers=self._opened.remembers)
         return self._run(until_stopped(begun, self._stops.begin().is_over, GRACE_S))

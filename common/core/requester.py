@@ -134,12 +134,17 @@ class Requester:
                 code=later.code, text=later.text, attempts=attempt, timeout_s=patience.timeout_s
             )
         yield REOPEN  # what is asked next is another request
-        raise ProxyUnreachableError(
+        raise self._unreachable(request, attempt, waited_s)
+
+    def _unreachable(
+        self, request: Request, attempts: int, waited_s: float
+    ) -> ProxyUnreachableError:
+        return ProxyUnreachableError(
             endpoint=self.endpoint,
-            attempts=attempt,
+            attempts=attempts,
             waited_s=waited_s,
             verb=str(type(request).__struct_config__.tag),
-            timeout_s=patience.timeout_s,
+            timeout_s=self.patience.timeout_s,
         )
 
     def _read(

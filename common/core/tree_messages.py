@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from .answers import Refusal
 from .limits import INTEREST_PATTERNS_MAX, LINK_BYTES, RELAYS_BELOW_MAX
 from .message_base import ClientField, Natural, Reply, Request
-from .patterns.matching import Pattern
+from .patterns.pattern import Pattern
 from .status import ConnectionsStatus
 
 LinkId = Annotated[bytes, Meta(min_length=LINK_BYTES, max_length=LINK_BYTES)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -18,7 +18,9 @@ from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.limits import MIB
 from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.wire import direct_batches
-from reliable_pubsub.relay.core.push import UnstoredFrames
+
+if TYPE_CHECKING:
+    from reliable_pubsub.relay.core.push import UnstoredFrames
 
 QUEUE_BYTES_MAX: Final = 4 * MIB  # of bodies; further ones stay in the ring until it is full
 

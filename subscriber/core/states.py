@@ -38,7 +38,13 @@ from enum import Enum, auto
 from typing import Final
 
 
-class ToProxy(Enum):
+class _Key(Enum):
+    """A key of the tables below, hashed in C: `Enum` hashes the name of a member, in Python."""
+
+    __hash__ = object.__hash__
+
+
+class ToProxy(_Key):
     """The state of a subscription towards the running proxy."""
 
     NONE = auto()
@@ -46,7 +52,7 @@ class ToProxy(Enum):
     CONFIRMED = auto()
 
 
-class ToProgram(Enum):
+class ToProgram(_Key):
     """The state of a subscription towards the program."""
 
     IDLE = auto()
@@ -56,7 +62,7 @@ class ToProgram(Enum):
     LETTER = auto()
 
 
-class SubscriptionEvent(Enum):
+class SubscriptionEvent(_Key):
     """An event of a subscription."""
 
     # At the proxy.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import shutil
 import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 
@@ -264,8 +266,11 @@ def test_no_acknowledged_put_is_missing_after_kills_of_the_proxy(
 
 def pending(service: Service, client: str) -> bool:
     """Whether a publisher has a message in its outbox that is not known to be stored."""
-    path = service.state_dir / f"publisher-{client}.sqlite3"
-    with sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True) as state:
+    name, copy = f"publisher-{client}.sqlite3", service.directory / "copy"
+    copy.mkdir(exist_ok=True)
+    for file in (f"{name}-wal", name):  # the publisher has locked them
+        shutil.copy(service.state_dir / file, copy)
+    with closing(sqlite3.connect(copy / name)) as state:
         return bool(state.execute("SELECT 1 FROM state WHERE name = 'pending'").fetchall())
 
 

@@ -85,7 +85,7 @@ class TestAWrite:
         state = a_state(tmp_path)
         state.write({"pending": b"old"}, durable=False)
         (pages,) = state._connection.execute("PRAGMA page_count").fetchone()
-        state._connection.execute(f"PRAGMA max_page_count = {pages}")
+        state._connection.execute(f"PRAGMA max_page_count = {pages}").fetchall()
 
         with pytest.raises(StorageFailedError, match="nothing is lost"):
             state.write({"epoch": b"new", "pending": b"x" * 100_000}, durable=False)
