@@ -89,7 +89,7 @@ TWINS: dict[str, str] = {
 LINES_MAX: dict[str, int] = {
     "common": 17_940,  # `world_here`: clients in the broker of a test
     "console": 2_350,
-    "lab": 14_900,  # crash points by system calls, strays, one lock and marker for run directories
+    "lab": 15_000,  # crash points by system calls, strays, one lock and marker for run directories
     "pipeline": 6_970,
     "proxy": 16_150,  # the registry of features took 190 lines
     "publisher": 4_800,
@@ -97,7 +97,7 @@ LINES_MAX: dict[str, int] = {
     "reliable_pubsub": 300,
     "scripts": 16_850,
     "subscriber": 8_400,
-    "tests": 68_700,  # of crash points, `lab/testing`, installing, and the examples by task
+    "tests": 68_800,  # of crash points, `lab/testing`, installing, and the examples by task
 }
 VECTORS = "tests.wire.vectors"  # data, which a tool writes into the pages
 WAITING = frozenset({"zmq", "time", "socket", "threading", "subprocess", "multiprocessing"})
