@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 from msgspec import Struct
 
@@ -16,8 +16,8 @@ from .verdict import MessageKey, Verdict
 class StoryLine(Struct, frozen=True):
     """One thing that happened."""
 
-    at_s: float  # since the first process began
-    who: str  # process and pid
+    at_s: float | None  # since the first process began; None: it was inferred, not seen
+    who: str  # process and pid; of an observed one the process alone
     what: str
 
 
@@ -27,6 +27,7 @@ class Story(Struct, frozen=True):
     message: MessageKey
     lines: list[StoryLine]
     outputs: Mapping[str, list[int]]  # by subscriber: the lines of its output, from 1, that hold it
+    observed: Sequence[str] = ()  # processes that keep no journal
 
 
 def messages_called(run: LabRun, message_id: str) -> list[MessageKey]:
@@ -57,20 +58,26 @@ def _puts(line: journal.Invoke, sequence: int) -> bool:
 
 def tell(run: LabRun, message: MessageKey) -> Story:
     """The story of a message, with the kills and starts of the processes involved."""
-    teller = _Teller(message)
+    observed = {
+        line.process for line in run.lines if isinstance(line, journal.Begin) and line.observed
+    }
+    teller = _Teller(message, observed)
     about = [(line, what) for line in run.lines if (what := teller.about(line))]
     lines: list[StoryLine] = []
     if about:
         begins = (line.at_ns for line in run.lines if isinstance(line, journal.Begin))
         begin_ns = next(begins, run.lines[0].at_ns)
         involved = {line.process for line, _ in about} | {"proxy"}
-        first_ns, last_ns = about[0][0].at_ns, about[-1][0].at_ns
+        seen = [line for line, _ in about if not _is_inferred(line)] or [about[0][0]]
+        lines += [StoryLine(None, line.process, what) for line, what in about if _is_inferred(line)]
+        first_ns, last_ns = seen[0].at_ns, seen[-1].at_ns
         what_of = {id(line): what for line, what in about}
         for line in run.lines:
-            if first_ns <= line.at_ns <= last_ns:
+            if first_ns <= line.at_ns <= last_ns and not _is_inferred(line):
                 what = what_of.get(id(line)) or _around(line, involved)
                 if what:
-                    who = f"{line.process} (pid {line.pid})"
+                    is_known = line.process not in observed or isinstance(line, journal.Begin)
+                    who = f"{line.process} (pid {line.pid})" if is_known else line.process
                     lines.append(StoryLine((line.at_ns - begin_ns) / 1e9, who, what))
     outputs = {
         subscriber: [
@@ -83,7 +90,12 @@ def tell(run: LabRun, message: MessageKey) -> Story:
         for subscriber, all_lines in run.outputs.items()
         if any(output.topic == message.topic for output in all_lines)
     }
-    return Story(message, lines, outputs)
+    involved_observed = sorted(observed & ({line.who for line in lines} | outputs.keys()))
+    return Story(message, lines, outputs, involved_observed)
+
+
+def _is_inferred(line: journal.AnyLine) -> bool:
+    return isinstance(line, journal.Invoke) and line.inferred
 
 
 def first_story(run: LabRun, verdict: Verdict) -> Story | None:
@@ -111,8 +123,9 @@ def _around(line: journal.AnyLine, involved: set[str]) -> str:
 class _Teller:
     """Says what a line has to do with a message."""
 
-    def __init__(self, message: MessageKey) -> None:
+    def __init__(self, message: MessageKey, observed: Set[str]) -> None:
         self._message = message
+        self._observed = observed
         self._calls: set[tuple[str, int, int]] = set()  # its puts: process, pid, call
         self._offsets: set[int] = set()
         self._holders: dict[str, int] = {}  # subscriber that has it in hand: offset
@@ -145,7 +158,10 @@ class _Teller:
             return ""
         self._calls.add((line.process, line.pid, line.call))
         numbers = as_range(line.sequence, line.sequence + len(line.crcs) - 1)
-        return f"put {line.topic} sequence {numbers}: invoked"
+        how = "invoked"
+        if line.process in self._observed:
+            how = "sent at an unknown time" if line.inferred else "its content first on the link"
+        return f"put {line.topic} sequence {numbers}: {how}"
 
     def _ok(self, line: journal.Ok) -> str:
         if line.op == "put":
@@ -157,6 +173,8 @@ class _Teller:
                 return f"put: acknowledged, and removed since{again}"
             offset = line.offset + self._message.sequence - line.sequence
             self._offsets.add(offset)
+            if line.process in self._observed:
+                return f"its output says: acknowledged at offset {offset}"
             return f"put: acknowledged at offset {offset} ({line.durability or 'durable'}){again}"
         if line.op == "get":
             what = self._seen(line.messages, "get: given")
@@ -192,7 +210,10 @@ class _Teller:
 def in_one_column(story: Story) -> Iterator[str]:
     """A story as lines of text."""
     for line in story.lines:
-        yield f"{line.at_s:10.3f} s  {line.who:<24}  {line.what}"
+        moment = "inferred" if line.at_s is None else f"{line.at_s:.3f} s"
+        yield f"{moment:>12}  {line.who:<24}  {line.what}"
     for subscriber, numbers in story.outputs.items():
         where = ", ".join(f"line {number}" for number in numbers) or "not there"
         yield f"{'output':>12}  {subscriber:<24}  {where}"
+    for process in story.observed:
+        yield f"{'note':>12}  {process:<24}  keeps no journal: known from its link and output alone"

@@ -263,7 +263,7 @@ def test_a_publisher_with_an_older_state_may_put_again_what_it_has_forgotten(
         "publisher",
         "state-set-back",
         program("NumbersAsAProgramDoes"),
-        messages=MESSAGES_TO_BE_FOUND,
+        messages=3 * MESSAGES_TO_BE_FOUND,  # it must be at work when its state is set back
     )
 
     assert result.judgement == "conforms", paragraphs(result)
