@@ -12,7 +12,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
-from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, LazyGroup, readable_errors
+from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, LazyGroup
 from reliable_pubsub.common.core.errors import ConfigurationError
 
 from .core.checker import check
@@ -20,7 +20,8 @@ from .core.run import LabRun
 from .core.story import first_story, messages_called, tell
 from .reading import BytesRead, journal_files, read_run, without_collection
 from .report import report_option, write_report
-from .verdict_text import show_story, show_verdict
+from .tool_errors import judge_errors
+from .verdict_text import rules_in, show_story, show_verdict
 
 VIOLATED = 1  # exit codes
 GAPS = 6
@@ -32,18 +33,13 @@ EXIT_CODES = (
 )
 
 
-def _rules(_context: click.Context, _option: click.Parameter, given: str) -> frozenset[str]:
-    """The rules of `--require`."""
-    names = frozenset(name.strip().upper() for name in given.split(",") if name.strip())
-    known = [f"V{number}" for number in range(1, 14)]
-    for name in sorted(names.difference(known)):
-        raise click.BadParameter(f"{name!r} is no rule; the rules are V1 to V13")
-    return names
-
-
 @click.group(
     cls=LazyGroup,
-    modules={"run": "reliable_pubsub.lab.running", "list": "reliable_pubsub.lab.catalogue"},
+    modules={
+        "run": "reliable_pubsub.lab.running",
+        "list": "reliable_pubsub.lab.catalogue",
+        "show": "reliable_pubsub.lab.showing",
+    },
     context_settings=CONTEXT_SETTINGS,
 )
 def main() -> None:
@@ -62,7 +58,7 @@ def main() -> None:
     "required",
     metavar="RULES",
     default="",
-    callback=_rules,
+    callback=lambda _context, _option, given: rules_in(given),
     help="Rules that must be judged, such as V1,V2,V6.",
 )
 @report_option()
@@ -79,7 +75,7 @@ def check_command(
       reliable-pubsub lab check results
       reliable-pubsub lab check results --json | jq '.rules[] | select(.violations != [])'
     """
-    with readable_errors(), without_collection():
+    with judge_errors(), without_collection():
         run = _read(folder)
         verdict = check(run)
         gaps = list(verdict.gaps(required, run.unreadable))
@@ -107,7 +103,7 @@ def trace(message_id: str, folder: Path) -> None:
     \b
       reliable-pubsub lab trace publisher-1_17 results
     """
-    with readable_errors(), without_collection():
+    with judge_errors(), without_collection():
         run = _read(folder)
         messages = messages_called(run, message_id)
         if not messages:

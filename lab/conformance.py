@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 from rich.console import Console
 from rich.text import Text
 
-from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, readable_errors
+from reliable_pubsub.common.command_line import CONTEXT_SETTINGS
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.signals import stop_on_signals
 from reliable_pubsub.common.terminal import cell
@@ -28,6 +28,7 @@ from .core.conformance_verdict import Breach, Judgement, exit_code, paragraphs
 from .core.story import first_story
 from .run_directory import claimed
 from .text_table import text_table, wide_console
+from .tool_errors import judge_errors
 from .verdict_text import show_story
 
 RUNS: Final = Path("run") / "conformance"
@@ -293,14 +294,14 @@ def main(
     if not command:
         raise click.UsageError("COMMAND is missing: what comes after `--` is started and judged")
     wanted = Candidate(role, command, messages, seed, patience_s, crash_point)  # type: ignore[arg-type]  # a Choice
-    with readable_errors():
+    with judge_errors():
         if shutil.which(command[0]) is None:
             raise ConfigurationError(
                 f"{command[0]}: there is no such program. COMMAND is a program and its arguments, "
                 "as after `exec`; for a line of a shell write: sh -c '...'"
             )
     run = claimed(directory or RUNS / role, lambda names: MARKER in names, MARKER, b"{}\n")
-    with readable_errors(), run as where:
+    with judge_errors(), run as where:
         done = _run_cases(chosen(names), wanted, where)
         code = exit_code([judged.result for _, judged in done])
         document = _written(done, wanted, where, conforms=code == 0)

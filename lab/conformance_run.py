@@ -354,6 +354,7 @@ class _Trial:
                 stage.client,
                 stage.topic,
                 stage.messages,
+                stage.sent_ns(),
                 stage.claimed_ns,
                 claims,
                 entries,

@@ -436,6 +436,11 @@ class ConformanceStage:
 
     # The link.
 
+    def sent_ns(self) -> dict[int, int]:
+        """By number of a publisher's message, from 1: when the link first saw all of it."""
+        seen = (self.link.first_passed_ns("requests", one) for one in self.messages)
+        return {n: at_ns for n, at_ns in enumerate(seen, start=1) if at_ns is not None}
+
     def calm(self) -> None:
         """Everything passes, at a pace at which it can be observed."""
         self.link.heal()

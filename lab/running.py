@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final
 
 import click
+import msgspec
 from msgspec.structs import replace
 from rich.console import Console, Group
 
-from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, readable_errors
-from reliable_pubsub.common.core.errors import PubSubError
+from reliable_pubsub.common.command_line import CONTEXT_SETTINGS
+from reliable_pubsub.common.core.errors import ConfigurationError, PubSubError
 from reliable_pubsub.common.journal_file import open_journal
 from reliable_pubsub.common.signals import ignore_signals, stop_on_signals
 from reliable_pubsub.common.terminal import cell
 
 from .auditor import NAME as AUDITOR
 from .auditor import audit
-from .catalogue import about, complete, load_scenario, scenario_path
+from .catalogue import about, comment_of, complete, load_scenario, scenario_path
 from .core.checker import check
 from .core.scenario import Scenario
 from .core.story import first_story
@@ -32,7 +33,8 @@ from .rig.director import Director
 from .rig.processes import BACKUPS, FOLDERS, Processes
 from .run_directory import claimed
 from .text_table import wide_console
-from .verdict_text import show_verdict
+from .tool_errors import judge_errors
+from .verdict_text import rules_in, show_verdict
 
 LOOK_AGAIN_S: Final = 0.02
 RUNS: Final = Path("run") / "lab"
@@ -133,6 +135,30 @@ def and_list(words: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
+def compared(predicted: Set[str], broken: Sequence[str]) -> str:
+    """What a student said against what happened, in one sentence."""
+    if predicted == set(broken):
+        return "Your prediction was right."
+    said, was = (and_list(sorted(one)) if one else "no rule" for one in (predicted, broken))
+    return f"Your prediction was {said}; what broke was {was}. Why?"
+
+
+def _predicted() -> Set[str]:
+    """Ask which rules will break.
+
+    Raises:
+        ConfigurationError: there is no answer.
+    """
+    try:
+        return click.prompt(
+            "Which rules will break? none, or for example V1,V6",
+            value_proc=lambda given: rules_in("" if given.strip().lower() == "none" else given),
+            err=True,
+        )
+    except click.Abort:
+        raise ConfigurationError("--predict asks which rules will break: answer it") from None
+
+
 @click.command(context_settings=CONTEXT_SETTINGS)
 @click.argument("scenario", shell_complete=complete)
 @report_option()
@@ -143,9 +169,17 @@ def and_list(words: Sequence[str]) -> str:
     help="Run directory, emptied first.  [default: run/lab/<scenario>]",
 )
 @click.option("--seed", type=click.IntRange(0), help="Another chance for events at random.")
+@click.option("--predict", is_flag=True, help="First ask which rules will break, then compare.")
+@click.option("--json", "as_json", is_flag=True, help="The verdict as JSON on stdout, no table.")
 @click.option("-q", "--quiet", is_flag=True, help="Only the verdict.")
 def main(
-    scenario: str, report: Path | None, directory: Path | None, seed: int | None, quiet: bool
+    scenario: str,
+    report: Path | None,
+    directory: Path | None,
+    seed: int | None,
+    predict: bool,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """Launch the processes of a scenario, cause its failures, judge the journals.
 
@@ -176,26 +210,42 @@ def main(
                 6 every rule holds, but something was not as expected; an exercise that did
                   not fail, for example
     """
-    with readable_errors():
+    with judge_errors():
         path = scenario_path(scenario)
         wanted = load_scenario(path)
         if seed is not None:
             wanted = replace(wanted, seed=seed)
-        console = wide_console(100)
-    with readable_errors(), run_directory(directory or RUNS / path.stem, path) as where:
+        console = Console(stderr=True) if as_json else wide_console(100)
+        lesson = comment_of(path)
+        if not quiet and not as_json:
+            for word, text in lesson.items():
+                console.print(cell(f"{word}: {text}"), soft_wrap=True)
+        predicted = _predicted() if predict else None
+    with judge_errors(), run_directory(directory or RUNS / path.stem, path) as where:
         wrong: list[str] | None = None
         with stop_on_signals("stopped: every process of the scenario has been ended", exit_code=0):
-            wrong = perform(wanted, where, console, quiet=quiet)
+            wrong = perform(wanted, where, console, quiet=quiet or as_json)
         if wrong is None:
             sys.exit(INTERRUPTED)
         found = read_run(where)
         verdict = check(found)
-        show_verdict(console, verdict, first_story(found, verdict), where, found.torn)
         broken = [rule.rule for rule in verdict.rules if not rule.holds]
-        for line in outcome(wanted.expect.violated, broken, wrong):
+        sentences = outcome(wanted.expect.violated, broken, wrong)
+        code = exit_code_of(wanted.expect.violated, broken, wrong)
+        if as_json:
+            head = {"scenario": wanted.title, "seed": wanted.seed, "exit_code": code}
+            head |= {"holds": verdict.holds, "outcome": sentences, "directory": str(where)}
+            click.echo(msgspec.json.encode({**head, **msgspec.to_builtins(verdict)}))
+        else:
+            show_verdict(console, verdict, first_story(found, verdict), where, found.torn)
+        for line in sentences:
             console.print(cell(line, "" if line.startswith("As") else "bold red"))
+        if predicted is not None:
+            console.print(cell(compared(predicted, broken)))
+        if not quiet and "Question" in lesson:
+            console.print(cell(f"Question: {lesson['Question']}", "bold"), soft_wrap=True)
         console.print(cell(f"files: {where}"), soft_wrap=True)
         if report is not None:
             write_report(report, found, verdict, title=wanted.title, about=about(path))
             console.print(cell(f"report: {report}"), soft_wrap=True)
-        sys.exit(exit_code_of(wanted.expect.violated, broken, wrong))
+        sys.exit(code)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -16,6 +17,18 @@ from .core.verdict import Losses, RuleVerdict, Verdict
 from .text_table import text_table
 
 VIOLATIONS_SHOWN = 3  # of each rule; --json has all
+
+
+def rules_in(given: str) -> frozenset[str]:
+    """The rules that a user names, with commas between them.
+
+    Raises:
+        click.BadParameter: one of them does not exist.
+    """
+    names = frozenset(name.strip().upper() for name in given.split(",") if name.strip())
+    for name in sorted(names.difference(f"V{number}" for number in range(1, 14))):
+        raise click.BadParameter(f"{name!r} is no rule; the rules are V1 to V13")
+    return names
 
 
 def show_verdict(

@@ -56,6 +56,7 @@ class Begin(Line, frozen=True, tag="begin"):
     durability: str = ""  # of a proxy
     output: str = ""  # name of a subscriber's output file, without its folders
     remembers: bool = True  # False: its state is in memory, and lost when it ends
+    observed: bool = False  # it keeps no journal: a judge wrote what its link and output showed
 
 
 class End(Line, frozen=True, tag="end"):
@@ -89,6 +90,7 @@ class Invoke(Line, frozen=True, tag="invoke"):
     match: str = ""  # match, unmatch, a subscribe that a pattern began: its kind, a space, its text
     group: str = ""  # join, take, settle
     outcomes: tuple[tuple[int, int, int, str], ...] = ()  # of a group: first, count, delivery, how
+    inferred: bool = False  # of one that is observed: it was not seen, and its time is not known
 
 
 class Seen(Struct, frozen=True, array_like=True, gc=False):

@@ -160,7 +160,13 @@ def begins(
     """The beginnings of a client's processes."""
     return [
         Begin(
-            at_ns=life.began_ns, process=client, pid=life.pid, role=role, wall_ns=0, output=output
+            at_ns=life.began_ns,
+            process=client,
+            pid=life.pid,
+            role=role,
+            wall_ns=0,
+            output=output,
+            observed=True,
         )
         for life in lives
     ]
@@ -171,6 +177,7 @@ def publisher_lines(
     client: str,
     topic: str,
     messages: Sequence[bytes],
+    sent_ns: Mapping[int, int],
     claimed_ns: Mapping[int, int],
     claims: Sequence[Claim],
     entries: Sequence[Seen],
@@ -183,6 +190,8 @@ def publisher_lines(
 
     Args:
         messages: its input.
+        sent_ns: by line of the input, when the link first saw it; others count as put from the
+            beginning, and say that this is inferred.
         claimed_ns: by line of the output, when it was first seen there.
         again_from: from this offset on the plan counts as begun a second time (`repeated_from`).
     """
@@ -196,17 +205,20 @@ def publisher_lines(
         if crc32(claim.payload) in numbers:
             said_of.setdefault(numbers[crc32(claim.payload)], []).append(claim)
     lines = begins(lives, "publisher", client)
-    head: dict[str, Any] = {"process": client, "pid": lives[0].pid, "topic": topic}
     call = 0
     for number in sorted({*stored, *said_of}):
         places = stored.get(number) or [
             Seen(number - 1, client, number, crc32(messages[number - 1]))
         ]
+        at_ns = sent_ns.get(number, lives[0].began_ns)
+        life = next((one for one in reversed(lives) if one.began_ns <= at_ns), lives[0])
+        head: dict[str, Any] = {"process": client, "pid": life.pid, "topic": topic}
         for entry in places:
             call += 1
             lines.append(
                 Invoke(
-                    at_ns=lives[0].began_ns,
+                    at_ns=at_ns,
+                    inferred=number not in sent_ns,
                     op="put",
                     call=call,
                     sequence=entry.sequence,
@@ -222,7 +234,7 @@ def publisher_lines(
                 offset = entry.offset if said.offset is None else said.offset
                 lines.append(
                     Ok(
-                        at_ns=claimed_ns[said.line],
+                        at_ns=max(at_ns, claimed_ns[said.line]),
                         op="put",
                         call=call,
                         sequence=entry.sequence,
@@ -285,7 +297,7 @@ def subscriber_lines(
     lines = begins(lives, "subscriber", client, output=output)
     if subscribed is not None:
         head: dict[str, Any] = {"process": client, "pid": lives[0].pid, "topic": topic, "call": 1}
-        lines.append(Invoke(at_ns=lives[0].began_ns, op="subscribe", **head))
+        lines.append(Invoke(at_ns=lives[0].began_ns, op="subscribe", inferred=True, **head))
         lines.append(
             Ok(
                 at_ns=subscribed.at_ns + 1,

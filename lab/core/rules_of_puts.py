@@ -322,9 +322,10 @@ def unknown_outcomes(index: RunIndex) -> Finding:
             if attempt.place is not None:
                 here = stored.get(attempt.place, [])
             if len(here) > 1:
+                places = ", ".join(f"{e.offset} (number {e.sequence})" for e in here)
                 finding.broken(
-                    f"{attempt.key.message_id} on {topic!r} had an unknown outcome and is stored "
-                    f"{len(here)} times, at offsets {', '.join(str(e.offset) for e in here)}",
+                    f"{attempt.key.message_id} on {topic!r} had an unknown outcome and its content "
+                    f"is stored {len(here)} times, at offsets {places}",
                     attempt.key,
                 )
             elif (

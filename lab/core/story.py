@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 from msgspec import Struct
 
@@ -10,14 +10,15 @@ from reliable_pubsub.common.core import journal
 
 from .finding import as_range
 from .run import LabRun
+from .scenario import END_OF
 from .verdict import MessageKey, Verdict
 
 
 class StoryLine(Struct, frozen=True):
     """One thing that happened."""
 
-    at_s: float  # since the first process began
-    who: str  # process and pid
+    at_s: float | None  # since the first process began; None: it was inferred, not seen
+    who: str  # process and pid; of an observed one the process alone
     what: str
 
 
@@ -27,6 +28,7 @@ class Story(Struct, frozen=True):
     message: MessageKey
     lines: list[StoryLine]
     outputs: Mapping[str, list[int]]  # by subscriber: the lines of its output, from 1, that hold it
+    observed: Sequence[str] = ()  # processes that keep no journal
 
 
 def messages_called(run: LabRun, message_id: str) -> list[MessageKey]:
@@ -57,21 +59,9 @@ def _puts(line: journal.Invoke, sequence: int) -> bool:
 
 def tell(run: LabRun, message: MessageKey) -> Story:
     """The story of a message, with the kills and starts of the processes involved."""
-    teller = _Teller(message)
-    about = [(line, what) for line in run.lines if (what := teller.about(line))]
-    lines: list[StoryLine] = []
-    if about:
-        begins = (line.at_ns for line in run.lines if isinstance(line, journal.Begin))
-        begin_ns = next(begins, run.lines[0].at_ns)
-        involved = {line.process for line, _ in about} | {"proxy"}
-        first_ns, last_ns = about[0][0].at_ns, about[-1][0].at_ns
-        what_of = {id(line): what for line, what in about}
-        for line in run.lines:
-            if first_ns <= line.at_ns <= last_ns:
-                what = what_of.get(id(line)) or _around(line, involved)
-                if what:
-                    who = f"{line.process} (pid {line.pid})"
-                    lines.append(StoryLine((line.at_ns - begin_ns) / 1e9, who, what))
+    observed = {
+        line.process for line in run.lines if isinstance(line, journal.Begin) and line.observed
+    }
     outputs = {
         subscriber: [
             number
@@ -83,7 +73,45 @@ def tell(run: LabRun, message: MessageKey) -> Story:
         for subscriber, all_lines in run.outputs.items()
         if any(output.topic == message.topic for output in all_lines)
     }
-    return Story(message, lines, outputs)
+    wrong = {subscriber for subscriber, numbers in outputs.items() if len(numbers) != 1}
+    teller = _Teller(message, observed, wrong)
+    about = [(line, what) for line in run.lines if (what := teller.about(line))]
+    lines: list[StoryLine] = []
+    if about:
+        begins = (line.at_ns for line in run.lines if isinstance(line, journal.Begin))
+        begin_ns = next(begins, run.lines[0].at_ns)
+        involved = {line.process for line, _ in about} | {"proxy"} | wrong
+        seen = [line for line, _ in about if not _is_inferred(line)] or [about[0][0]]
+        lines += [StoryLine(None, line.process, what) for line, what in about if _is_inferred(line)]
+        first_ns, last_ns = seen[0].at_ns, seen[-1].at_ns
+        what_of = {id(line): what for line, what in about}
+        what_of |= {id(line): _around(line, involved) for line in _faults_at(run, first_ns)}
+        for line in run.lines:
+            if line.at_ns <= last_ns and not _is_inferred(line):
+                is_later = line.at_ns >= first_ns
+                what = what_of.get(id(line)) or (_around(line, involved) if is_later else "")
+                if what:
+                    is_known = line.process not in observed or isinstance(line, journal.Begin)
+                    who = f"{line.process} (pid {line.pid})" if is_known else line.process
+                    lines.append(StoryLine((line.at_ns - begin_ns) / 1e9, who, what))
+    involved_observed = sorted(observed & ({line.who for line in lines} | outputs.keys()))
+    return Story(message, lines, outputs, involved_observed)
+
+
+def _faults_at(run: LabRun, at_ns: int) -> list[journal.Event]:
+    """What was wrong with processes and links at a moment, and had begun before."""
+    faults: dict[str, list[journal.Event]] = {}
+    for line in run.lines:
+        if isinstance(line, journal.Event) and line.at_ns < at_ns:
+            if line.what in END_OF:
+                faults.setdefault(line.target, []).append(line)
+            elif line.what in END_OF.values():
+                faults.pop(line.target, None)
+    return [line for lines in faults.values() for line in lines]
+
+
+def _is_inferred(line: journal.AnyLine) -> bool:
+    return isinstance(line, journal.Invoke) and line.inferred
 
 
 def first_story(run: LabRun, verdict: Verdict) -> Story | None:
@@ -96,6 +124,8 @@ def _around(line: journal.AnyLine, involved: set[str]) -> str:
     """What was done to those who took part; "" if it is none of that."""
     match line:
         case journal.Event():
+            if line.what == "quiet":
+                return "no more faults after this"
             if line.target in involved or not line.target:
                 detail = f": {line.detail}" if line.detail else ""
                 return f"{line.what} {line.target}{detail}".strip()
@@ -111,8 +141,17 @@ def _around(line: journal.AnyLine, involved: set[str]) -> str:
 class _Teller:
     """Says what a line has to do with a message."""
 
-    def __init__(self, message: MessageKey) -> None:
+    def __init__(self, message: MessageKey, observed: Set[str], wrong: Set[str]) -> None:
+        """Know nothing yet.
+
+        Args:
+            observed: processes that keep no journal.
+            wrong: subscribers that do not have it once.
+        """
         self._message = message
+        self._observed = observed
+        self._wrong = wrong
+        self._cursors: dict[tuple[str, int], int] = {}  # at the proxy, by subscription
         self._calls: set[tuple[str, int, int]] = set()  # its puts: process, pid, call
         self._offsets: set[int] = set()
         self._holders: dict[str, int] = {}  # subscriber that has it in hand: offset
@@ -132,12 +171,25 @@ class _Teller:
                 return self._seen(line.messages, f"stored under epoch {line.epoch}")
             case journal.Found():
                 return self._seen(line.messages, "found in the log")
+            case journal.PositionLine():
+                return self._moved(line)
             case journal.TrimmedLine():
                 if any(offset < line.start for offset in self._offsets):
                     return f"the topic begins at {line.start} now"
             case journal.FoundEnd():
-                return f"the log was read to its end: offsets {line.start} to {line.end - 1}"
+                held = f"offsets {line.start} to {line.end - 1}"
+                return f"the log was read to its end: {held if line.end > line.start else 'empty'}"
         return ""
+
+    def _moved(self, line: journal.PositionLine) -> str:
+        """Say that the cursor of a subscriber which is wrong has passed it."""
+        key = (line.subscriber, line.generation)
+        before = self._cursors.get(key, line.cursor)
+        self._cursors[key] = line.cursor
+        passed = [offset for offset in self._offsets if before <= offset < line.cursor]
+        if not passed or line.subscriber not in self._wrong:
+            return ""
+        return f"cursor of {line.subscriber}: {before} to {line.cursor}, past offset {passed[0]}"
 
     def _invoke(self, line: journal.Invoke) -> str:
         message = self._message
@@ -145,7 +197,10 @@ class _Teller:
             return ""
         self._calls.add((line.process, line.pid, line.call))
         numbers = as_range(line.sequence, line.sequence + len(line.crcs) - 1)
-        return f"put {line.topic} sequence {numbers}: invoked"
+        how = "invoked"
+        if line.process in self._observed:
+            how = "sent at an unknown time" if line.inferred else "its content first on the link"
+        return f"put {line.topic} sequence {numbers}: {how}"
 
     def _ok(self, line: journal.Ok) -> str:
         if line.op == "put":
@@ -157,6 +212,8 @@ class _Teller:
                 return f"put: acknowledged, and removed since{again}"
             offset = line.offset + self._message.sequence - line.sequence
             self._offsets.add(offset)
+            if line.process in self._observed:
+                return f"its output says: acknowledged at offset {offset}"
             return f"put: acknowledged at offset {offset} ({line.durability or 'durable'}){again}"
         if line.op == "get":
             what = self._seen(line.messages, "get: given")
@@ -192,7 +249,10 @@ class _Teller:
 def in_one_column(story: Story) -> Iterator[str]:
     """A story as lines of text."""
     for line in story.lines:
-        yield f"{line.at_s:10.3f} s  {line.who:<24}  {line.what}"
+        moment = "inferred" if line.at_s is None else f"{line.at_s:.3f} s"
+        yield f"{moment:>12}  {line.who:<24}  {line.what}"
     for subscriber, numbers in story.outputs.items():
         where = ", ".join(f"line {number}" for number in numbers) or "not there"
         yield f"{'output':>12}  {subscriber:<24}  {where}"
+    for process in story.observed:
+        yield f"{'note':>12}  {process:<24}  keeps no journal: known from its link and output alone"

@@ -18,12 +18,15 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from click.shell_completion import ShellComplete
+from click.testing import CliRunner
 
 from reliable_pubsub.common.system import IS_LINUX
 from reliable_pubsub.lab.catalogue import load_scenario, shipped
 from reliable_pubsub.lab.rig.child_process import ChildProcess
 from reliable_pubsub.lab.rig.processes import FOLDERS
 from reliable_pubsub.lab.running import main as run
+from reliable_pubsub.lab.running import run_directory
+from reliable_pubsub.lab.showing import main as show
 
 from .harness import PATIENCE_S, REPOSITORY, Process, eventually
 
@@ -267,6 +270,48 @@ def test_an_event_that_never_happened_is_reported(tmp_path: Path) -> None:
     assert "it never came to this: kill proxy, after publisher-1 has put or got 21" in " ".join(
         result.stdout.split()
     )
+
+
+def test_a_run_shows_its_lesson_compares_a_prediction_and_asks_the_question(
+    tmp_path: Path,
+) -> None:
+    lesson = "# Quick\n#\n# What happens: nothing.\n# Question: why not?\n"
+    file = scenario_file(tmp_path, lesson + QUICK % 20)
+    arguments = [str(file), "--dir", str(tmp_path / "run"), "--predict"]
+
+    result = CliRunner().invoke(run, arguments, input="V99\nV1,V6\n")
+
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("What happens: nothing.\nQuestion: why not?\n")
+    assert "'V99' is no rule" in result.output
+    assert "Your prediction was V1 and V6; what broke was no rule. Why?" in result.output
+    assert result.output.count("Question: why not?") == 2
+
+
+def test_a_run_as_json_is_one_document(tmp_path: Path) -> None:
+    file = scenario_file(tmp_path, QUICK % 20)
+
+    result = lab("run", file, "--dir", tmp_path / "run", "--json")
+
+    document = json.loads(result.stdout)
+    assert (document["exit_code"], document["holds"]) == (result.returncode, True)
+
+
+def test_show_prints_a_scenario_with_its_lesson() -> None:
+    text = shipped()["proxy-dies"].read_text()
+
+    assert CliRunner().invoke(show, ["proxy-dies"]).output == text
+
+
+def test_a_directory_that_another_run_uses_is_refused_and_left_alone(tmp_path: Path) -> None:
+    file = scenario_file(tmp_path, QUICK % 20)
+
+    with run_directory(tmp_path / "run", file) as where:
+        result = lab("run", file, "--dir", where)
+
+        assert result.returncode == 2
+        assert "another run uses this directory now" in " ".join(result.stderr.split())
+        assert (where / "scenario.yaml").exists()
 
 
 def test_what_is_wrong_with_a_scenario_is_reported_with_file_and_line(tmp_path: Path) -> None:

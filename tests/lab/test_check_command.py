@@ -76,3 +76,14 @@ def test_a_required_rule_that_does_not_exist_is_refused(rules: str, tmp_path: Pa
 
     assert result.exit_code == 2
     assert "the rules are V1 to V13" in result.output
+
+
+def test_a_fault_of_the_judge_is_no_broken_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reliable_pubsub.lab.__main__.check", {}.__getitem__)
+
+    result = check(sound_world(), tmp_path)
+
+    assert result.exit_code == 70
+    assert "the judge itself failed, so there is no verdict" in " ".join(result.output.split())

@@ -31,13 +31,15 @@ from reliable_pubsub.lab.core.conformance_verdict import (
     paragraphs,
 )
 from reliable_pubsub.lab.core.run import LabRun
-from reliable_pubsub.lab.core.verdict import Verdict
+from reliable_pubsub.lab.core.story import in_one_column, tell
+from reliable_pubsub.lab.core.verdict import MessageKey, Verdict
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "internals" / "protocol.md"
 GIVEN = Given("tcp://127.0.0.1:1", "client-1", "news", "/s", "/o", "/i")
 LIVES = [ClientLife(7, 100)]
 TOKENS = [f"{n:016x}" for n in range(50)]
 MESSAGES = payloads(TOKENS[:4])
+SENT_NS = {1: 200, 2: 300, 3: 600}  # the fourth one was not seen
 
 
 def entry(offset: int, payload: bytes, *, sequence: int | None = None) -> Seen:
@@ -50,7 +52,7 @@ def verdict_over(
     """The verdict over a publisher that ended with exit code 0."""
     claimed_ns: Mapping[int, int] = {claim.line: 1000 + claim.line for claim in claims}
     lines: list[AnyLine] = publisher_lines(
-        LIVES, CLIENT, TOPIC, MESSAGES, claimed_ns, claims, entries, again_from=again_from
+        LIVES, CLIENT, TOPIC, MESSAGES, SENT_NS, claimed_ns, claims, entries, again_from=again_from
     )
     found = {"at_ns": 5000, "process": "auditor", "pid": 8, "topic": TOPIC}
     lines.append(Found(**found, messages=tuple(entries)))  # type: ignore[arg-type]
@@ -179,6 +181,43 @@ class TestThePublishersEvidence:
 
     def test_shows_what_was_left_out(self) -> None:
         assert "V12" in broken(verdict_over(ALL_STORED[:3], ALL_CLAIMED[:3]))
+
+
+class TestTheStory:
+    LIVES = (ClientLife(7, 100), ClientLife(8, 500))
+
+    @pytest.fixture
+    def run(self) -> LabRun:
+        claimed_ns = {claim.line: 1000 for claim in ALL_CLAIMED}
+        lines = publisher_lines(
+            self.LIVES, CLIENT, TOPIC, MESSAGES, SENT_NS, claimed_ns, ALL_CLAIMED, ALL_STORED
+        )
+        return LabRun(lines=lines, outputs={})
+
+    def test_has_the_time_at_which_the_link_saw_a_message_and_no_process_for_it(
+        self, run: LabRun
+    ) -> None:
+        story = tell(run, MessageKey(TOPIC, CLIENT, 3))
+
+        told = [(line.at_s, line.who, line.what) for line in story.lines]
+        assert told[0] == (
+            500e-9,
+            CLIENT,
+            f"put {TOPIC} sequence 3: its content first on the link",
+        )
+        assert told[-1][1:] == (CLIENT, "its output says: acknowledged at offset 2")
+        assert not any("pid" in who for _, who, _ in told)
+        assert story.observed == [CLIENT]
+
+    def test_calls_what_was_not_seen_inferred_and_gives_it_no_time(self, run: LabRun) -> None:
+        first, *_, last = in_one_column(tell(run, MessageKey(TOPIC, CLIENT, 4)))
+
+        assert first.split(maxsplit=2) == [
+            "inferred",
+            CLIENT,
+            f"put {TOPIC} sequence 4: sent at an unknown time",
+        ]
+        assert "keeps no journal" in last
 
 
 class TestTheVerdict:

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from reliable_pubsub.__main__ import main
+from reliable_pubsub.common.core.journal import Event, PositionLine
 from reliable_pubsub.lab.core.story import in_one_column, messages_called, tell
 from reliable_pubsub.lab.core.verdict import MessageKey
 
@@ -174,3 +175,30 @@ def test_trace_of_an_unknown_message_is_one_paragraph_and_exit_2(tmp_path: Path)
 
     assert result.exit_code == 2
     assert "speaks of a message 'p9_9'" in " ".join(result.output.split())
+
+
+def test_the_story_of_a_lost_message_has_the_fault_and_the_cursor_that_passed_it() -> None:
+    world = SmallWorld()
+    world.start_client("s1", "subscriber", output=True)
+    world.subscribe("s1", "t")
+    world.start_client("p1", "publisher")
+    world.put("p1", "t")
+    world.get("s1", "t")
+    lab, proxy = ("lab", 3), ("proxy", 1)
+    position = {"topic": "t", "subscriber": "s1", "generation": 1, "active": True}
+    world.write(lab, Event, what="half_open", target="s1")
+    world.write(lab, Event, what="half_open", target="another")
+    world.write(proxy, PositionLine, cursor=1, **position)
+    world.put("p1", "t")
+    world.write(proxy, PositionLine, cursor=2, **position)
+    world.write(lab, Event, what="quiet")
+    world.audit()
+
+    story = tell(world.run, MessageKey("t", "p1", 2))
+
+    told = [line.what for line in story.lines]
+    assert told[0] == "half_open s1"
+    assert "half_open another" not in told
+    cursor = told.index("cursor of s1: 1 to 2, past offset 1")
+    assert told[cursor + 1] == "no more faults after this"
+    assert story.outputs == {"s1": []}
