@@ -32,7 +32,7 @@ from .core.retry import Silence
 from .core.settings import BY_NAME, Settings
 from .core.visible import visible
 from .core.wording import did_you_mean
-from .key_files import client_keys
+from .key_files import client_keys, read_token
 from .log_lines import LOGGER, log_line, use_log_format, writes_json
 from .surroundings import resolve_here
 
@@ -309,19 +309,35 @@ def accept_endpoint(
     return SecureEndpoint(endpoint, keys) if isinstance(keys, ClientKeys) else endpoint
 
 
-def accept_metrics(settings: Settings, *, allow_plaintext: bool) -> None:
-    """Check where metrics are served; warn where that leaves this machine."""
+def accept_metrics(settings: Settings, *, allow_plaintext: bool) -> str:
+    """Check where metrics are served; warn where that leaves this machine; return their token."""
+    token = read_token(settings)
     if settings.metrics_endpoint:
-        warning = check_http_address(settings.metrics_endpoint, allow_plaintext)
+        warning = check_http_address(
+            settings.metrics_endpoint, allow_plaintext, has_token=bool(token)
+        )
         if warning:
             complain(f"warning: {warning}")
+    return token
 
 
 def metrics_option() -> Callable[[F], F]:
-    """The option of every process that serves metrics."""
-    return click.option(
-        "--metrics-endpoint",
-        help="Where to serve /metrics for Prometheus, /healthz and /readyz: 127.0.0.1:9464.",
+    """The options of every process that serves metrics."""
+    return _all_of(
+        click.option(
+            "--metrics-endpoint",
+            help="Where to serve /metrics for Prometheus, /healthz and /readyz: 127.0.0.1:9464.",
+        ),
+        click.option(
+            "--metrics-token",
+            type=_PATH,
+            help="The file of a token that /metrics asks for; needed beyond this machine, or:",
+        ),
+        click.option(
+            "--metrics-allow-plaintext",
+            is_flag=True,
+            help="Serve metrics to other machines without a token.",
+        ),
     )
 
 
@@ -346,6 +362,13 @@ def key_options(*, server: bool, client: bool) -> Callable[[F], F]:
                 "--clients",
                 type=_PATH,
                 help="Whose keys may connect: a folder of .key files or YAML.",
+            )
+        )
+        options.append(
+            click.option(
+                "--require-keys",
+                is_flag=True,
+                help="Refuse to start without --secret-key and --clients, wherever it listens.",
             )
         )
     return _all_of(*options)

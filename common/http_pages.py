@@ -8,6 +8,7 @@ import sys
 import threading
 from collections import OrderedDict
 from contextlib import suppress
+from hmac import compare_digest
 from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from ipaddress import IPv6Address, ip_address
 from typing import Any, Final, Protocol
@@ -29,11 +30,12 @@ class Served(Protocol):
         """Return the text exposition format."""
 
 
-def server_for(host: str, port: int, pages: Served) -> ThreadingHTTPServer:
+def server_for(host: str, port: int, pages: Served, token: str = "") -> ThreadingHTTPServer:
     """Bind a server of these pages.
 
     Args:
         host: "*" is every interface.
+        token: that /metrics asks for; "": none. The answers of the others name no topic.
 
     Raises:
         OSError: it cannot be bound.
@@ -44,7 +46,7 @@ def server_for(host: str, port: int, pages: Served) -> ThreadingHTTPServer:
             kind = _ServerOf6
     except ValueError:
         pass  # a name, or every interface
-    return kind(("" if host == "*" else host, port), pages)
+    return kind(("" if host == "*" else host, port), pages, token)
 
 
 class _Server(ThreadingHTTPServer):
@@ -52,8 +54,9 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 16
 
-    def __init__(self, address: tuple[str, int], pages: Served) -> None:
+    def __init__(self, address: tuple[str, int], pages: Served, token: str) -> None:
         self.pages = pages
+        self.authorization = f"Bearer {token}".encode() if token else b""
         self._open: OrderedDict[socket.socket, None] = OrderedDict()  # the oldest first
         self._changing = threading.Lock()  # of the line above
         self._shortage = Shortage("the metrics endpoint")
@@ -115,6 +118,8 @@ class _Handler(BaseHTTPRequestHandler):
         assert isinstance(self.server, _Server)
         pages = self.server.pages
         match self.path.split("?")[0]:
+            case "/metrics" if not self._is_authorized(self.server.authorization):
+                self._answer(401, b"the token is missing or wrong\n", TEXT)
             case "/metrics":
                 self._answer(200, pages.metrics(), "text/plain; version=0.0.4; charset=utf-8")
             case "/healthz":
@@ -126,11 +131,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_HEAD = do_GET
 
+    def _is_authorized(self, wanted: bytes) -> bool:
+        given = self.headers.get("Authorization", "").encode("latin-1", errors="replace")
+        return not wanted or compare_digest(given, wanted)
+
     def _verdict(self, why_not: str) -> None:
         self._answer(503 if why_not else 200, f"{why_not or 'ok'}\n".encode(), TEXT)
 
     def _answer(self, code: int, body: bytes, kind: str) -> None:
         self.send_response(code)
+        if code == 401:
+            self.send_header("WWW-Authenticate", "Bearer")
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

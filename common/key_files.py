@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
+from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from .core.arguments import checked
 from .core.certificates import (
+    NO_DATES,
     PUBLIC_SUFFIX,
     SECRET_SUFFIX,
+    KeyDates,
     certificate,
     is_key,
     parse_certificate,
+    parse_dates,
 )
 from .core.endpoint import check_endpoint
 from .core.errors import ConfigurationError
@@ -21,31 +26,46 @@ from .core.keys import ClientKeys, KeyPair, SecureEndpoint, ServerKeys
 from .core.names import client_id
 from .core.rights import KnownKey, clients_of, rights_of, with_rights
 from .core.settings import Settings
-from .owner import denied_to, owner_of
+from .owner import denied_to, ids_of, owner_of
 from .system import system_errors
 
 FILE_BYTES_MAX: Final = 64 * 1024
 RIGHTS_FILE: Final = "rights.yaml"  # in a folder of clients
 
 
-def new_pair(folder: Path, name: str) -> tuple[Path, Path]:
+def new_pair(
+    folder: Path, name: str, dates: KeyDates = NO_DATES, *, owner: str = "", group: str = ""
+) -> tuple[Path, Path]:
     """Make a key pair; write `NAME.key` and `NAME.key_secret` (0600) into a folder.
+
+    Args:
+        owner: of the files, and of the folder if it is new; "": the user of this process.
+        group: the same; it may then read the secret (0640).
 
     Returns:
         The public and the secret file.
 
     Raises:
         InvalidNameError: the name is no client id.
-        ConfigurationError: one of the files exists, or cannot be written.
+        ConfigurationError: one of the files exists, or cannot be written or given away.
     """
     name = client_id(name)
+    uid, gid = ids_of(owner, group)
     pair = _new_keys()
     public_file, secret_file = (folder / (name + end) for end in (PUBLIC_SUFFIX, SECRET_SUFFIX))
     try:
+        is_new = not folder.exists()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write(secret_file, certificate(name, pair.public, pair.secret), 0o600)
+        _write(secret_file, certificate(name, pair.public, pair.secret, dates), 0o600)
         try:
-            _write(public_file, certificate(name, pair.public), 0o644)
+            os.chown(secret_file, uid, gid)
+            if group:
+                secret_file.chmod(0o640)
+            if is_new:
+                os.chown(folder, uid, gid)
+                folder.chmod(0o750 if group else 0o700)
+            _write(public_file, certificate(name, pair.public, dates=dates), 0o644)
+            os.chown(public_file, uid, gid)
         except OSError:
             secret_file.unlink()  # of a pair that was not made
             raise
@@ -76,8 +96,11 @@ def _write(path: Path, text: str, mode: int) -> None:
         os.fsync(file.fileno())
 
 
-def _read(path: Path, *, is_secret: bool = False) -> str:
+def _read(path: Path, *, secret_readers: Literal["owner", "group"] | None = None) -> str:
     """Read a key file.
+
+    Args:
+        secret_readers: who may read a secret; None: it is none.
 
     Raises:
         ConfigurationError: it is another user's link or no file, cannot be read, or others may read
@@ -107,11 +130,13 @@ def _read(path: Path, *, is_secret: bool = False) -> str:
         if not stat.S_ISREG(mode):  # `open` does not take a folder
             raise ConfigurationError(f"{path} is no file: expected a key file")
         # As libpq: root may let a group read it, such as that of a Kubernetes Secret.
-        if is_secret and mode & (0o037 if facts.st_uid == 0 else 0o077):
+        for_group = secret_readers == "group" or facts.st_uid == 0
+        if secret_readers and mode & (0o037 if for_group else 0o077):
             raise ConfigurationError(
                 f"others may read the secret key {path} (mode {stat.S_IMODE(mode):04o}): run "
                 f"`chmod 600 {path}`; if another user may have read it, make a new one. Only "
-                "root's file may be group-readable (0640 or 0440)"
+                "root's file may be group-readable (0640 or 0440), unless secret_key_readers is "
+                "`group`"
             )
         with open(descriptor, "rb", closefd=False) as file:
             return file.read(FILE_BYTES_MAX).decode("ascii", errors="replace")
@@ -119,20 +144,32 @@ def _read(path: Path, *, is_secret: bool = False) -> str:
         os.close(descriptor)
 
 
-def read_pair(path: Path) -> KeyPair:
+def read_pair(path: Path, readers: Literal["owner", "group"] = "owner") -> KeyPair:
     """Read a file that `keys new` wrote.
 
     Args:
         path: `NAME.key_secret`, or `NAME.key` beside it.
+        readers: who may read it besides root.
 
     Raises:
         ConfigurationError: it cannot be read safely, or holds no secret key.
     """
     path = path.with_suffix(SECRET_SUFFIX) if path.suffix == PUBLIC_SUFFIX else path
-    public, secret = parse_certificate(_read(path, is_secret=True), str(path))
+    text = _read(path, secret_readers=readers)
+    public, secret = parse_certificate(text, str(path))
     if secret is None:
         raise ConfigurationError(f"{path}: holds no secret key: name the file {SECRET_SUFFIX}")
-    return KeyPair(public=public, secret=secret)
+    expires = parse_dates(text, str(path)).expires
+    return KeyPair(public=public, secret=secret, expires=expires)
+
+
+def read_dates(path: Path) -> KeyDates:
+    """Read the dates of a public key from its file.
+
+    Raises:
+        ConfigurationError: it cannot be read, or a date has another form.
+    """
+    return parse_dates(_read(path), str(path))
 
 
 def read_public(text: str) -> str:
@@ -185,8 +222,11 @@ def read_clients(path: Path) -> dict[str, KnownKey]:
     if not path.is_dir():
         return clients_of(load_yaml(path).data, str(path))
     names: dict[str, str] = {}
+    expires: dict[str, datetime | None] = {}
     for file in public_files(path):
-        key = read_public(str(file))
+        text = _read(file)
+        key = parse_certificate(text, str(file))[0]
+        expires[key] = parse_dates(text, str(file)).expires
         if key in names:
             raise ConfigurationError(
                 f"{path}: {names[key]} and {file.stem} have the same key: remove one file"
@@ -194,7 +234,7 @@ def read_clients(path: Path) -> dict[str, KnownKey]:
         names[key] = file.stem
     rights = path / RIGHTS_FILE
     said = load_yaml(rights).data if os.path.lexists(rights) else None
-    return with_rights(names, rights_of(said, str(rights)))
+    return with_rights(names, rights_of(said, str(rights)), expires)
 
 
 @checked
@@ -214,8 +254,10 @@ def secure(endpoint: str, server_key: str, secret_key: str = "") -> str:
     return SecureEndpoint(endpoint, _client_keys(server_key, secret_key))
 
 
-def _client_keys(server_key: str, secret_key: str) -> ClientKeys:
-    own = read_pair(Path(secret_key)) if secret_key else _new_keys()
+def _client_keys(
+    server_key: str, secret_key: str, readers: Literal["owner", "group"] = "owner"
+) -> ClientKeys:
+    own = read_pair(Path(secret_key), readers) if secret_key else _new_keys()
     return ClientKeys(own=own, server=read_public(server_key))
 
 
@@ -233,15 +275,44 @@ def client_keys(settings: Settings) -> ClientKeys | None:
                 "that it talks with; set server_key (--server-key) to it"
             )
         return None
-    return _client_keys(settings.server_key, settings.secret_key)
+    return _client_keys(settings.server_key, settings.secret_key, settings.secret_key_readers)
 
 
-def server_keys(settings: Settings) -> ServerKeys | None:
-    """The keys of a proxy or relay, by its settings; None: its endpoints are plaintext.
+def read_token(settings: Settings) -> str:
+    """Return the token of the metrics; "": there is none.
 
     Raises:
-        ConfigurationError: the key cannot be read, or there are clients and no key.
+        ConfigurationError: its file cannot be read, or holds no token.
     """
+    if not settings.metrics_token:
+        return ""
+    path = Path(settings.metrics_token)
+    token = _read(path, secret_readers=settings.secret_key_readers).strip()
+    if not re.fullmatch(r"[A-Za-z0-9._~+/=-]{16,}", token):
+        raise ConfigurationError(
+            f"{path}: holds no token: expected one line of at least 16 letters, digits and "
+            "._~+/=-, such as `openssl rand -hex 32` prints"
+        )
+    return token
+
+
+def server_keys(settings: Settings, *, are_required: bool = False) -> ServerKeys | None:
+    """The keys of a proxy or relay, by its settings; None: its endpoints are plaintext.
+
+    Args:
+        are_required: refuse to do without (`--require-keys`).
+
+    Raises:
+        ConfigurationError: the key cannot be read, there are clients and no key, or keys are
+            required and missing.
+    """
+    missing = [one for one in ("secret_key", "clients") if not getattr(settings, one)]
+    if are_required and missing:
+        raise ConfigurationError(
+            f"--require-keys: {' and '.join(missing)} not set, so any client could connect. Set "
+            "secret_key to a .key_secret file (`reliable-pubsub keys new`) and clients to the "
+            "folder of the keys that may connect"
+        )
     if not settings.secret_key:
         if settings.clients:
             raise ConfigurationError(
@@ -249,5 +320,5 @@ def server_keys(settings: Settings) -> ServerKeys | None:
                 "with `reliable-pubsub keys new proxy` and set secret_key to its .key_secret file"
             )
         return None
-    own = read_pair(Path(settings.secret_key))
+    own = read_pair(Path(settings.secret_key), settings.secret_key_readers)
     return ServerKeys(own=own, clients=settings.clients, audit_log=settings.audit_log)

@@ -110,11 +110,12 @@ class _Paced:
 class MetricsServer:
     """Listens from its beginning; serves in threads that end with the process."""
 
-    def __init__(self, address: str, pages: Pages[Any]) -> None:
+    def __init__(self, address: str, pages: Pages[Any], token: str = "") -> None:
         """Bind.
 
         Args:
             address: `host:port` as in the setting `metrics_endpoint`.
+            token: that /metrics asks for; "": none.
 
         Raises:
             ConfigurationError: it cannot be bound.
@@ -124,7 +125,7 @@ class MetricsServer:
         host, _, port = address.rpartition(":")
         host = host_of(f"tcp://{address}", bind=True) or host
         try:
-            self._server = server_for(host, 0 if port == "*" else int(port), pages)
+            self._server = server_for(host, 0 if port == "*" else int(port), pages, token)
         except OSError as error:
             raise ConfigurationError(
                 f"metrics_endpoint {address} cannot be bound: {error.strerror or error}; choose "
@@ -144,12 +145,12 @@ class MetricsServer:
 
 
 @contextmanager
-def metrics_served(address: str, pages: Callable[[], Pages[Any]]) -> Iterator[str]:
+def metrics_served(address: str, pages: Callable[[], Pages[Any]], token: str = "") -> Iterator[str]:
     """Serve metrics within the block; give their URL, "" if no address is set."""
     if not address:
         yield ""
         return
-    server = MetricsServer(address, pages())
+    server = MetricsServer(address, pages(), token)
     before_s = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_S)
     try:

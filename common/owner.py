@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import grp
 import os
 import pwd
 import stat
 from collections.abc import Iterable
 from pathlib import Path
+
+from .core.errors import ConfigurationError
 
 
 def user_name(uid: int) -> str:
@@ -39,6 +42,25 @@ def denied_to(path: Path, error: OSError) -> str:
         f" ({place} belongs to {owner}, mode {mode:04o}, and this process runs as "
         f"{user_name(os.geteuid())}: run it as the owner, or change the owner with chown)"
     )
+
+
+def ids_of(owner: str, group: str) -> tuple[int, int]:
+    """Return the ids of a user and a group, by name or number; -1 where none is given.
+
+    Raises:
+        ConfigurationError: this machine knows no such name.
+    """
+    kind = "user"
+    try:
+        uid = pwd.getpwnam(owner).pw_uid if owner and not owner.isdigit() else int(owner or -1)
+        kind = "group"
+        gid = grp.getgrnam(group).gr_gid if group and not group.isdigit() else int(group or -1)
+    except (KeyError, OverflowError):
+        name = owner if kind == "user" else group
+        raise ConfigurationError(
+            f"there is no {kind} {name!r:.80} on this machine: make it first, or give its number"
+        ) from None
+    return uid, gid
 
 
 def give(paths: Iterable[Path], like: os.stat_result) -> None:

@@ -22,9 +22,23 @@ from .reading import BytesRead, journal_files, read_run, without_collection
 from .report import report_option, write_report
 from .verdict_text import show_story, show_verdict
 
-VIOLATED = 1  # exit code
+VIOLATED = 1  # exit codes
+GAPS = 6
 
-EXIT_CODES = "Exit codes: 0 every judged rule holds · 1 a rule is violated · 2 usage, no journal."
+EXIT_CODES = (
+    "Exit codes: 0 every judged rule holds · 1 a rule is violated · 2 usage, no journal · 6 no "
+    "rule is violated, and evidence is missing: no rule was judged, or not one that is required, "
+    "or lines cannot be read, or a subscriber's journal stops in the middle."
+)
+
+
+def _rules(_context: click.Context, _option: click.Parameter, given: str) -> frozenset[str]:
+    """The rules of `--require`."""
+    names = frozenset(name.strip().upper() for name in given.split(",") if name.strip())
+    known = [f"V{number}" for number in range(1, 14)]
+    for name in sorted(names.difference(known)):
+        raise click.BadParameter(f"{name!r} is no rule; the rules are V1 to V13")
+    return names
 
 
 @click.group(
@@ -43,8 +57,18 @@ def main() -> None:
 @main.command(name="check", context_settings=CONTEXT_SETTINGS, epilog=EXIT_CODES)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="The whole verdict as JSON on stdout.")
+@click.option(
+    "--require",
+    "required",
+    metavar="RULES",
+    default="",
+    callback=_rules,
+    help="Rules that must be judged, such as V1,V2,V6.",
+)
 @report_option()
-def check_command(folder: Path, as_json: bool, report: Path | None) -> None:
+def check_command(
+    folder: Path, as_json: bool, required: frozenset[str], report: Path | None
+) -> None:
     """Check the journals of DIR against the thirteen rules of exactly-once.
 
     Reads every *.jsonl in DIR and below: journals (--journal) of publishers, subscribers, the
@@ -58,15 +82,17 @@ def check_command(folder: Path, as_json: bool, report: Path | None) -> None:
     with readable_errors(), without_collection():
         run = _read(folder)
         verdict = check(run)
+        gaps = list(verdict.gaps(required, run.unreadable))
         if as_json:
-            fields = msgspec.to_builtins(verdict)
-            click.echo(msgspec.json.encode({"holds": verdict.holds, "torn": run.torn, **fields}))
+            head = {"holds": verdict.holds, "gaps": gaps, "torn": run.torn}
+            click.echo(msgspec.json.encode({**head, **msgspec.to_builtins(verdict)}))
         else:
-            show_verdict(Console(), verdict, first_story(run, verdict), folder, run.torn)
+            story = first_story(run, verdict)
+            show_verdict(Console(), verdict, story, folder, run.torn, gaps)
         if report is not None:
             write_report(report, run, verdict, title=folder.resolve().name)
-    if not verdict.holds:
-        sys.exit(VIOLATED)
+    if not verdict.holds or gaps:
+        sys.exit(GAPS if verdict.holds else VIOLATED)
 
 
 @main.command(context_settings=CONTEXT_SETTINGS)

@@ -18,11 +18,14 @@ PAGE_MESSAGES: Final = 500
 PATIENT: Final = RetryPolicy(timeout_s=2.0, retries_max=5)
 
 
-def audit(endpoint: str, recorder: Recorder, *, topics: Collection[str]) -> None:
+def audit(
+    endpoint: str, recorder: Recorder, *, topics: Collection[str], others: bool = True
+) -> None:
     """Write what the log holds, message by message, and the cursor of each subscription.
 
     Args:
         topics: what was put to; the proxy may have forgotten one of them.
+        others: read all other topics of the proxy, too.
 
     Raises:
         InDoubtError: the proxy does not answer.
@@ -37,7 +40,7 @@ def audit(endpoint: str, recorder: Recorder, *, topics: Collection[str]) -> None
     known = {topic.topic: topic for topic in report.topics}
     world = World(state=MemoryState())
     with Subscriber(NAME, endpoint=endpoint, retry=PATIENT, _world=world) as reader:
-        for name in sorted({*known, *topics}):
+        for name in sorted({*known, *topics} if others else topics):
             status = known.get(name)
             start = offset = status.start if status else 0
             while page := reader.history(name, offset, max_messages=PAGE_MESSAGES):

@@ -26,6 +26,7 @@ from .conformance_run import Candidate, Judged, run_case
 from .core.conformance import CASES, MESSAGES, MESSAGES_MAX, MESSAGES_MIN, ROLES, Case, chosen
 from .core.conformance_verdict import Breach, Judgement, exit_code, paragraphs
 from .core.story import first_story
+from .run_directory import claimed
 from .text_table import text_table, wide_console
 from .verdict_text import show_story
 
@@ -36,6 +37,7 @@ STYLES: Final[dict[Judgement, str]] = {
     "conforms": "green",
     "broken": "bold red",
     "not as expected": "bold yellow",
+    "not tried": "bold yellow",
 }
 
 
@@ -54,6 +56,8 @@ class CaseReport(Struct, frozen=True, kw_only=True):
     seconds: float
     directory: str
     again: str  # the command that repeats it
+    crash_point: int | None  # at which it broke
+    crash_points: tuple[str, ...]  # that it has, by name
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -67,31 +71,12 @@ class Report(Struct, frozen=True, kw_only=True):
     cases: tuple[CaseReport, ...]
 
 
-def emptied(directory: Path) -> Path:
-    """A directory with nothing in it.
-
-    Raises:
-        ConfigurationError: it holds something that no run has written, or cannot be written.
-    """
-    try:
-        if directory.exists() and any(directory.iterdir()):
-            if not (directory / MARKER).exists():
-                raise ConfigurationError(
-                    f"{directory}: is not empty, and not from an earlier run of conformance; "
-                    "nothing was removed. Choose another --dir"
-                )
-            shutil.rmtree(directory)
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / MARKER).write_text("{}\n")
-    except OSError as error:
-        raise ConfigurationError(f"{directory}: cannot be used: {error.strerror}") from error
-    return directory.resolve()
-
-
-def again(case: Case, wanted: Candidate) -> str:
+def again(case: Case, wanted: Candidate, crash_point: int | None) -> str:
     """The command that repeats a case."""
     options = ["--role", wanted.role, "--case", case.name, "--seed", str(wanted.seed)]
     options += ["--messages", str(wanted.messages)]
+    if crash_point is not None:
+        options += ["--crash-point", str(crash_point)]
     if wanted.patience_s != PATIENCE_S:
         options += ["--patience", f"{wanted.patience_s:g}"]
     return f"reliable-pubsub conformance {shlex.join(options)} -- {shlex.join(wanted.command)}"
@@ -115,8 +100,9 @@ def _run_cases(
                 does=case.does,
                 expects=case.expects,
                 seconds=round(time.monotonic() - began_s, 1),
-                directory=str(where / case.name),
-                again=again(case, wanted),
+                directory=str(judged.directory),
+                again=again(case, wanted, result.crash_point),
+                crash_points=tuple(judged.points.values()),
             )
             done.append((report, judged))
             if not sys.stderr.isatty():
@@ -179,7 +165,13 @@ def _list(console: Console) -> None:
 
 def _last_line(results: Sequence[CaseReport], wanted: Candidate) -> Text:
     count = f"{len(results)} of {len(CASES)} cases"
-    wrong = [result.case for result in results if result.judgement != "conforms"]
+    not_tried = [result.case for result in results if result.judgement == "not tried"]
+    fine = ("conforms", "not tried")
+    wrong = [result.case for result in results if result.judgement not in fine]
+    if not wrong and not_tried:
+        count = f"{len(results) - len(not_tried)} of {len(CASES)} cases"
+        text = f"NOT TRIED: {', '.join(not_tried)}; this {wanted.role} passed {count}"
+        return Text(text, style="bold yellow")
     if not wrong:
         return Text(f"CONFORMS: this {wanted.role} passed {count}", style="bold green")
     return Text(f"DOES NOT CONFORM: {', '.join(wrong)}", style="bold red")
@@ -226,6 +218,11 @@ def _written(
     "--seed", type=click.IntRange(0), default=1, show_default=True, help="Of all random moments."
 )
 @click.option(
+    "--crash-point",
+    type=click.IntRange(1),
+    help="Of the case crash-points only this one, as a failure names it.",
+)
+@click.option(
     "--patience",
     "patience_s",
     type=click.FloatRange(1, 280),
@@ -247,6 +244,7 @@ def main(
     is_list: bool,
     messages: int,
     seed: int,
+    crash_point: int | None,
     patience_s: float,
     directory: Path | None,
     as_json: bool,
@@ -282,7 +280,9 @@ def main(
                 1 a rule is broken
                 2 usage, or COMMAND cannot be started
                 6 no rule is broken, and something was not as expected: it never connected, hung,
-                  or gave up where it should continue
+                  filled the disk, or gave up where it should continue
+                7 the cases that were tried conform, and one could not be tried on this machine:
+                  crash-points needs Linux on x86_64 or aarch64
     """
     console = wide_console(100)
     if is_list:
@@ -292,14 +292,15 @@ def main(
         raise click.UsageError("--role publisher or --role subscriber says what COMMAND is")
     if not command:
         raise click.UsageError("COMMAND is missing: what comes after `--` is started and judged")
-    wanted = Candidate(role, command, messages, seed, patience_s)  # type: ignore[arg-type]  # a Choice
+    wanted = Candidate(role, command, messages, seed, patience_s, crash_point)  # type: ignore[arg-type]  # a Choice
     with readable_errors():
         if shutil.which(command[0]) is None:
             raise ConfigurationError(
                 f"{command[0]}: there is no such program. COMMAND is a program and its arguments, "
                 "as after `exec`; for a line of a shell write: sh -c '...'"
             )
-        where = emptied(directory or RUNS / role)
+    run = claimed(directory or RUNS / role, lambda names: MARKER in names, MARKER, b"{}\n")
+    with readable_errors(), run as where:
         done = _run_cases(chosen(names), wanted, where)
         code = exit_code([judged.result for _, judged in done])
         document = _written(done, wanted, where, conforms=code == 0)

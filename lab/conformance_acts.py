@@ -17,8 +17,8 @@ from reliable_pubsub.common.core.message_base import Reply
 from reliable_pubsub.common.core.requests import Hello
 from reliable_pubsub.publisher.client import Publisher
 
-from .conformance_stage import PATIENT, ConformanceStage
-from .core.conformance import CLIENT, REPLACES_THE_STORE, TOPIC, Act, Role, What, payloads
+from .conformance_stage import PATIENT, ConformanceStage, tokens
+from .core.conformance import REPLACES_THE_STORE, Act, Role, What, payloads
 from .rig.link import beginning_of
 
 MOMENT_S: Final = 0.03  # what happens at a random moment happens within it
@@ -75,7 +75,9 @@ class Actor:
         """
         self.happened += 1
         if act.what not in ("kill_client", "kill_unanswered", "kill_proxy"):
-            self._stage.note(act.what, "proxy" if act.what in REPLACES_THE_STORE else CLIENT)
+            self._stage.note(
+                act.what, "proxy" if act.what in REPLACES_THE_STORE else self._stage.client
+            )
         self._acts[act.what](act)
 
     # Silence.
@@ -160,7 +162,7 @@ class Actor:
         stage = self._stage
         stage.look()
         epoch = max(stage.seen.epochs, default=0)
-        asker = Asker(CLIENT, stage.endpoint, retry=PATIENT)
+        asker = Asker(self._stage.client, stage.endpoint, retry=PATIENT)
         try:
             reply: object = None
             while reply is None or isinstance(reply, Fenced):
@@ -196,7 +198,7 @@ class Actor:
 
     @property
     def _store_copy(self) -> Path:
-        return self._stage.directory / "data.copy"
+        return self._stage.private / "data.copy"
 
     def _replace_store(self, what: What) -> None:
         """Read the log to its end, then put another store in its place; it grows past the first.
@@ -213,11 +215,13 @@ class Actor:
         shutil.rmtree(stage.service.data_dir)
         if what == "set_store_back":
             shutil.copytree(self._store_copy, stage.service.data_dir)
-        stage.start_proxy(journal_file=stage.directory / "proxy-of-the-new-store.jsonl")
+        stage.start_proxy(journal_file=stage.private / "proxy-of-the-new-store.jsonl")
         self.replaced = True
         if stage.role == "subscriber":
             self._writer = stage.publisher("feeder-2")
-            self._writer.put_many(TOPIC, payloads(len(stage.messages), prefix=NEW_STORE))
+            self._writer.put_many(
+                self._stage.topic, payloads(tokens(len(stage.messages)), prefix=NEW_STORE)
+            )
         stage.watch(0.0)
         stage.resumable = False
         stage.calm()
@@ -227,7 +231,7 @@ class Actor:
         now_s = time.monotonic()
         if self._writer is not None and now_s - self._written_s > WRITE_AGAIN_S:
             self._written_s, self._written = now_s, self._written + 1
-            self._writer.put(TOPIC, f"{NEW_STORE}more {self._written}".encode())
+            self._writer.put(self._stage.topic, f"{NEW_STORE}more {self._written}".encode())
 
     def close(self) -> None:
         if self._writer is not None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from reliable_pubsub.common.core import journal
 from reliable_pubsub.common.core.batch import crc32
@@ -16,9 +20,16 @@ from reliable_pubsub.common.core.journal import AnyLine, Ok, Seen, decode_line, 
 
 from .auditor import NAME as AUDITOR
 from .conformance_acts import Actor
-from .conformance_stage import ConformanceStage, HungError
+from .conformance_stage import ConformanceStage, CrashRun, HungError, tokens
 from .core.checker import check
-from .core.conformance import CLIENT, TOPIC, Case, Role, payloads, portions
+from .core.conformance import (
+    CRASH_MESSAGES,
+    CRASH_POINTS,
+    Case,
+    Role,
+    payloads,
+    portions,
+)
 from .core.conformance_evidence import (
     ReadOutput,
     entries_of,
@@ -29,13 +40,16 @@ from .core.conformance_evidence import (
     strangers,
     subscriber_lines,
 )
-from .core.conformance_verdict import Observed, Result, judge
+from .core.conformance_verdict import Observed, Result, at_point, judge, not_tried, with_points
 from .core.run import LabRun
 from .core.verdict import Verdict
 from .reading import read_run
 from .rig.child_process import NotReadyError
+from .rig.crash_points import CrashPoint, why_not_here
+from .rig.service import Service
 
 CALM_S: Final = 0.3  # after the last message: what does not come within it is not awaited
+CRASH_CALM_S: Final = 0.1
 PORTIONS_AT_ONCE: Final = 2
 
 
@@ -48,13 +62,17 @@ class Candidate(Struct, frozen=True):
     seed: int
     patience_s: float
 
+    crash_point: int | None = None  # the only one to try; None: all
+
 
 class Judged(Struct, frozen=True):
     """A case with the evidence for it."""
 
     result: Result
-    run: LabRun | None  # None: there was nothing to read
-    verdict: Verdict | None
+    directory: Path
+    run: LabRun | None = None  # None: there was nothing to read
+    verdict: Verdict | None = None
+    points: Mapping[CrashPoint, str] = {}  # of its first process
 
 
 def run_case(case: Case, wanted: Candidate, directory: Path) -> Judged:
@@ -64,17 +82,54 @@ def run_case(case: Case, wanted: Candidate, directory: Path) -> Judged:
         directory: for all that is written; made here.
 
     Raises:
-        ConfigurationError: the command cannot be started.
+        ConfigurationError: the command cannot be started, or has no such crash point.
         NotReadyError: the proxy cannot.
     """
+    if case.name != CRASH_POINTS:
+        return _run_once(case, wanted, directory)
+    if reason := why_not_here():
+        return Judged(not_tried(case, reason), directory)
+    with TemporaryDirectory(prefix="conformance-") as folder, Service(Path(folder)) as service:
+        service.start_proxy("--journal", Path(folder) / "proxy.jsonl")
+        return _run_points(case, replace(wanted, messages=CRASH_MESSAGES), directory, service)
+
+
+def _run_points(case: Case, wanted: Candidate, directory: Path, service: Service) -> Judged:
+    """Count the crash points, then try one after another, until one does not hold."""
+    where = directory / "without-a-crash"
+    counted = _run_once(case, wanted, where, CrashRun(service, 1, None))
+    points, only = counted.points, wanted.crash_point
+    if counted.result.judgement != "conforms":
+        return counted
+    if only is not None and only > len(points):
+        raise ConfigurationError(
+            f"there is no crash point {only}: COMMAND has {len(points)}, from 1"
+        )
+    missed = 0
+    for number, (point, name) in enumerate(points.items(), start=1):
+        if only in (None, number):
+            where = directory / f"crash-point-{number}"
+            judged = _run_once(case, wanted, where, CrashRun(service, 1 + number, point))
+            missed += point not in judged.points
+            if judged.result.judgement != "conforms":
+                which = f"crash point {number} of {len(points)}: {name}"
+                return replace(judged, result=at_point(judged.result, number, which), points=points)
+            shutil.rmtree(where)
+    tried = len(points) if only is None else 1
+    return replace(counted, result=with_points(counted.result, tried, missed))
+
+
+def _run_once(
+    case: Case, wanted: Candidate, directory: Path, crash: CrashRun | None = None
+) -> Judged:
     directory.mkdir(parents=True)
-    messages = payloads(wanted.messages)
     stage = ConformanceStage(
         directory,
         wanted.role,
         wanted.command,
-        messages,
+        payloads(tokens(wanted.messages)),
         patience_s=wanted.patience_s,
+        crash=crash,
     )
     trial = _Trial(case, wanted, stage)
     hung = failed = ""
@@ -94,7 +149,8 @@ def run_case(case: Case, wanted: Candidate, directory: Path) -> Judged:
     if seen.connected and not failed:
         run = read_run(stage.evidence)
         verdict = check(run)
-    return Judged(judge(case, wanted.role, seen, verdict), run, verdict)
+    points = stage.crash.points if stage.crash else {}
+    return Judged(judge(case, wanted.role, seen, verdict), directory, run, verdict, points)
 
 
 class _Trial:
@@ -139,14 +195,22 @@ class _Trial:
 
     def _to_the_end(self) -> None:
         stage = self._stage
-        self._feed_up_to(len(stage.messages))
+        count = len(stage.messages)
         if self._role == "publisher":
             stage.wait(lambda: False, "exit of it")
             self._is_finished = bool(stage.ended) and stage.ended[-1].code == 0
-        elif stage.wait(stage.has_last, "last message in its output"):
-            stage.watch(CALM_S)
-            stage.stop_client()
-            self._is_finished = True
+            return
+        while True:  # with crash points in portions, so that each run makes the same calls
+            self._feed_up_to(count if stage.crash is None else stage.fed + 1)
+            if not stage.wait(
+                lambda: stage.has(stage.fed - 1), f"message {stage.fed} in its output"
+            ):
+                return
+            if stage.fed == count:
+                break
+        stage.watch(CALM_S if stage.crash is None else CRASH_CALM_S)
+        stage.stop_client()
+        self._is_finished = True
 
     def _resumes(self) -> None:
         stage = self._stage
@@ -186,7 +250,7 @@ class _Trial:
         if output.is_journal:
             lines = stage.output.read_bytes().splitlines()[self._actor.kept_lines :]
             puts = [one for one in map(decode_line, lines) if isinstance(one, Ok)]
-            return [f"{CLIENT}_{one.sequence}" for one in puts if one.op == "put"]
+            return [f"{self._stage.client}_{one.sequence}" for one in puts if one.op == "put"]
         kept = {entry.crc for entry in self._entries()}
         return [
             claim.payload.decode(errors="replace")
@@ -212,12 +276,13 @@ class _Trial:
 
     def _entries(self) -> list[Seen]:
         path = self._stage.evidence / "journals" / f"{AUDITOR}.jsonl"
-        return entries_of(_lines_of(path), TOPIC)
+        return entries_of(_lines_of(path), self._stage.topic)
 
     def finish(self, hung: str, failed: str) -> Observed:
         """Read the log to its end, stop the client, write the evidence."""
         stage, actor = self._stage, self._actor
-        stage.look()
+        with suppress(HungError):  # what it has written counts all the same
+            stage.look()
         continued = self._of_the_new_store()
         stage.kill_client()
         actor.close()
@@ -233,6 +298,7 @@ class _Trial:
         is_publisher = self._role == "publisher"
         claims = stage.lines if output.is_journal else len(output.claims)
         return Observed(
+            client=stage.client,
             messages=len(stage.messages),
             connected=connected,
             done=stage.done,
@@ -245,6 +311,7 @@ class _Trial:
             strangers=strangers(output.claims, stage.messages) if is_publisher else (),
             repeated=is_publisher and self._again_from(self._entries()) is not None,
             ahead=stage.ahead,
+            unsent=stage.unsent,
             took_back=self._case.ending == "resumes"
             and len(stage.lives) == 1
             and self._took_back_in_place(),
@@ -256,7 +323,7 @@ class _Trial:
     def _again_from(self, entries: Sequence[Seen]) -> int | None:
         """Where a publisher began again because its state had been set back."""
         since = self._actor.set_back_at
-        return None if since is None else repeated_from(entries, CLIENT, since=since)
+        return None if since is None else repeated_from(entries, self._stage.client, since=since)
 
     def _took_back_in_place(self) -> bool:
         return bool(self._actor.took_over_at) and self._took_back()
@@ -264,28 +331,28 @@ class _Trial:
     def _write(self, output: ReadOutput) -> None:
         """Write what the checker reads, of the log that the client began with."""
         stage = self._stage
-        journals = stage.evidence / "journals"
+        own = stage.evidence / "journals" / f"{stage.client}.jsonl"
         entries = self._entries()
         claims = output.claims
         if self._actor.replaced:
             claims = tuple(one for one in claims if one.line <= self._actor.kept_lines)
         if self._role == "subscriber":
-            name = f"{CLIENT}.jsonl"
-            written = b"".join(output_lines(claims, TOPIC, entries))
+            name = f"{stage.client}.jsonl"
+            written = b"".join(output_lines(claims, stage.topic, entries))
             (stage.evidence / "outputs" / name).write_bytes(written)
             subscribed = stage.seen.subscribed
-            lines = subscriber_lines(stage.lives, CLIENT, TOPIC, subscribed, name)
+            lines = subscriber_lines(stage.lives, stage.client, stage.topic, subscribed, name)
         elif output.is_journal:
             lines = None
             kept = stage.output.read_bytes()
             if self._actor.replaced:
                 kept = b"".join(kept.splitlines(keepends=True)[: self._actor.kept_lines])
-            (journals / f"{CLIENT}.jsonl").write_bytes(kept)
+            own.write_bytes(kept)
         else:
             lines = publisher_lines(
                 stage.lives,
-                CLIENT,
-                TOPIC,
+                stage.client,
+                stage.topic,
                 stage.messages,
                 stage.claimed_ns,
                 claims,
@@ -293,10 +360,10 @@ class _Trial:
                 again_from=self._again_from(entries),
             )
         if lines is not None:
-            (journals / f"{CLIENT}.jsonl").write_bytes(b"".join(map(encode_line, lines)))
+            own.write_bytes(b"".join(map(encode_line, lines)))
         stage.recorder.line(
             journal.Finished,
-            target=CLIENT,
+            target=stage.client,
             done=self._is_finished,
             expected=self._is_finished,
             drained=self._is_finished and self._role == "subscriber",

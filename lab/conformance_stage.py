@@ -5,20 +5,28 @@
 Everything that is written is kept, in one directory:
 
     evidence/   journals and output in the form that `reliable-pubsub lab check` reads
-    output      what COMMAND wrote        input   the messages that it is given
+    output      what COMMAND wrote        input   the messages that a publisher is given
     state/      its state directory       data/   the data directory of the proxy
     command.log, 000-proxy.stderr, ...    what both printed for the user
+
+The evidence and the files of the proxy are in a private folder until the case is over: COMMAND is
+given no path to them. The messages for a subscriber are in no file before they are put.
 """
 
 from __future__ import annotations
 
+import os
+import secrets
 import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from reliable_pubsub.common.core import journal
 from reliable_pubsub.common.core.client_state import MemoryState
@@ -30,13 +38,15 @@ from reliable_pubsub.publisher.client import Publisher
 
 from .auditor import NAME as AUDITOR
 from .auditor import audit
-from .core.conformance import CLIENT, TOPIC, UNREACHABLE, Given, Role
-from .core.conformance_evidence import ClientLife, Watched, read_output, watched
+from .core.conformance import TOPIC, UNREACHABLE, Given, Role
+from .core.conformance_evidence import ClientLife, Watched, claims_in, watched
 from .core.conformance_verdict import Ended
 from .rig.child_process import ChildProcess
+from .rig.crash_points import CrashPoint, CrashPoints
 from .rig.link import LinkTo
 from .rig.progress import GrowingJournal
 from .rig.service import Service
+from .rig.strays import Strays
 
 LOOK_AGAIN_S: Final = 0.003
 RESTART_S: Final = 0.2  # between an exit code 3 and the next start
@@ -45,10 +55,32 @@ DEADLINE_S: Final = 300.0  # of a case, whatever moves
 PACE_BYTES_PER_S: Final = 20_000  # of the link, so that there is a moment in which to act
 PATIENT: Final = RetryPolicy(timeout_s=2.0, retries_max=10)
 SAID_CHARS_MAX: Final = 300
+LOG_BYTES_MAX: Final = 1 << 20  # what it prints; more is dropped
+LOG_BYTES_KEPT: Final = 1 << 16
+DISK_BYTES_MAX: Final = 64 << 20  # its state and output together, and each file for itself
+MEASURE_AGAIN_S: Final = 0.25
+
+
+def tokens(count: int) -> list[str]:
+    """Words that no program can guess, whatever the seed is."""
+    return [secrets.token_hex(8) for _ in range(count)]
+
+
+class CrashRun(Struct, frozen=True):
+    """One of several runs of a client, with one proxy for all of them."""
+
+    service: Service
+    number: int  # 1, 2, 3, ...: each run has an id and a topic of its own
+    stop_at: CrashPoint | None  # it is killed there; None: nowhere
+
+    @property
+    def journal(self) -> Path:
+        """That of the proxy."""
+        return self.service.directory / "proxy.jsonl"
 
 
 class HungError(Exception):
-    """Nothing has moved for as long as the patience is."""
+    """Nothing has moved for as long as the patience is, or the disk was about to be filled."""
 
 
 class ConformanceStage:
@@ -62,24 +94,36 @@ class ConformanceStage:
         messages: Sequence[bytes],
         *,
         patience_s: float,
+        crash: CrashRun | None = None,
     ) -> None:
         """Start the proxy and open the link; the client does not run yet.
 
         Args:
             directory: empty.
+            crash: count the crash points of its first process, at a proxy that runs already.
             messages: those of a publisher; those that a subscriber is to get.
 
         Raises:
             NotReadyError: the proxy does not start.
         """
         self.directory, self.role, self.messages = directory, role, messages
-        self.service = Service(directory)
-        self.evidence = directory / "evidence"
-        self.state_dir, self.output = self.service.state_dir, directory / "output"
+        self.private = Path(tempfile.mkdtemp(prefix="conformance-"))
+        self.service = Service(self.private) if crash is None else crash.service
+        number = 1 if crash is None else crash.number
+        self.client = f"client-{number}"
+        self.topic = TOPIC if number == 1 else f"{TOPIC}-{number}"
+        self.evidence = self.private / "evidence"
+        self.state_dir, self.output = directory / "state", directory / "output"
+        self._log = directory / "command.log"
         for folder in (self.evidence / "journals", self.evidence / "outputs", self.state_dir):
             folder.mkdir(parents=True)
-        self._input = directory / "input"
-        self._input.write_bytes(b"".join(one + b"\n" for one in messages))
+        self._input = Path(os.devnull)
+        if role == "publisher":
+            self._input = directory / "input"
+            self._input.write_bytes(b"".join(one + b"\n" for one in messages))
+        files = {"output": self.output, "state_dir": self.state_dir}
+        self._crash_run = crash
+        self.crash = None if crash is None else CrashPoints(files, crash.stop_at)
         self._command, self._patience_s = command, patience_s
         self.lives: list[ClientLife] = []
         self.ended: list[Ended] = []
@@ -91,8 +135,12 @@ class ConformanceStage:
         self.lines = 0  # of the output
         self.last_line = b""
         self.seen = Watched()
-        self._journal = GrowingJournal(self.proxy_journal)
-        self._output_bytes = 0
+        self._journal_begin = 0 if crash is None else crash.journal.stat().st_size
+        journal_file = self.proxy_journal if crash is None else crash.journal
+        self._journal = GrowingJournal(journal_file, self._journal_begin)
+        self._output_bytes = self._output_read = 0
+        self.unsent: tuple[int, bytes] | None = None  # line of its output that was not sent to it
+        self._measured_s = 0.0
         self._picture: object = None
         self._began_s = self._moved_s = time.monotonic()
         self._restart_s: float | None = None
@@ -102,8 +150,12 @@ class ConformanceStage:
         self.recorder = open_journal(self.evidence / "journals" / "lab.jsonl", "lab")
         self.recorder.begin("lab")
         self.link = LinkTo(self.endpoint)
+        self.link.transcripts = {}
+        self._strays: Strays | None = None
         try:
-            self.start_proxy()
+            if crash is None:
+                self.start_proxy()
+            self._strays = Strays()
             self.calm()
         except BaseException:
             self.close()
@@ -143,7 +195,8 @@ class ConformanceStage:
         """
         file = self.evidence / "journals" / f"{AUDITOR}.jsonl"
         endpoint = self.service.subscriber_endpoint
-        audit(endpoint, open_journal(file, AUDITOR), topics=[TOPIC])
+        others = self._crash_run is None  # the proxy has the topics of all runs
+        audit(endpoint, open_journal(file, AUDITOR), topics=[self.topic], others=others)
 
     # What a subscriber is given.
 
@@ -156,7 +209,7 @@ class ConformanceStage:
         if self._feeder is None:
             self._feeder = self.publisher("feeder-1", self.evidence / "journals" / "feeder.jsonl")
         for size in sizes:
-            self._feeder.put_many(TOPIC, self.messages[self.fed : self.fed + size])
+            self._feeder.put_many(self.topic, self.messages[self.fed : self.fed + size])
             self.fed += size
 
     def publisher(self, client: str, journal_file: Path | None = None) -> Publisher:
@@ -176,20 +229,23 @@ class ConformanceStage:
         """
         given = Given(
             self.link.endpoint,
-            CLIENT,
-            TOPIC,
+            self.client,
+            self.topic,
             str(self.state_dir),
             str(self.output),
             str(self._input),
         )
         command = given.command(self._command)
+        if self.crash is not None and not self.lives:
+            command = self.crash.command(command)
         began_ns = time.monotonic_ns()
         try:
             self._child = ChildProcess(
                 command,
-                self.directory / "command.log",
+                self._log,
                 environment=given.variables(),
                 standard_input=self._input if self.role == "publisher" else None,
+                file_bytes_max=DISK_BYTES_MAX,
             )
         except OSError as error:
             raise ConfigurationError(
@@ -198,25 +254,33 @@ class ConformanceStage:
         self.lives.append(ClientLife(self._child.pid, began_ns))
         self.is_over, self._restart_s = False, None
         self._moved_s = time.monotonic()
-        self.note("restart" if len(self.lives) > 1 else "start", CLIENT, f"life {len(self.lives)}")
+        self.note(
+            "restart" if len(self.lives) > 1 else "start", self.client, f"life {len(self.lives)}"
+        )
 
     def kill_client(self) -> None:
         """SIGKILL for it and all that it has started."""
         if self._child is not None:
             self._child.kill_group()
             self._child = None
-            self.note("kill", CLIENT)
+            self.note("kill", self.client)
+        self._end_strays()
+
+    def _end_strays(self) -> None:
+        if self._strays is not None:
+            self._strays.end()
 
     def stop_client(self) -> None:
         """SIGTERM; what it does then is not judged."""
         if self._child is not None:
             self._child.end()
             self._child = None
+        self._end_strays()
 
     def said(self) -> str:
         """The last line that it wrote to stdout or stderr."""
         try:
-            text = (self.directory / "command.log").read_text(errors="replace").strip()
+            text = self._log.read_text(errors="replace").strip()
         except OSError:
             return ""
         return text.splitlines()[-1][-SAID_CHARS_MAX:] if text else ""
@@ -233,6 +297,7 @@ class ConformanceStage:
         self._look_at_proxy()
         self._look_at_output()
         self._look_at_client()
+        self._look_at_sizes()
         cursor = self.seen.cursor
         if self.checks_acknowledged and cursor > self.lines and self.ahead is None:
             self.ahead = (cursor, self.lines)
@@ -242,7 +307,7 @@ class ConformanceStage:
 
     def _look_at_proxy(self) -> None:
         if lines := self._journal.new_lines():
-            self.seen = watched(self.seen, lines, self.role, CLIENT)
+            self.seen = watched(self.seen, lines, self.role, self.client)
 
     def _look_at_output(self) -> None:
         if self.output.exists():
@@ -255,9 +320,57 @@ class ConformanceStage:
                 now_ns = time.monotonic_ns()
                 for line in range(len(self.claimed_ns) + 1, self.lines + 1):
                     self.claimed_ns[line] = now_ns
+                if self.role == "subscriber":
+                    self._compare_with_sent(data)
+
+    def _compare_with_sent(self, output: bytes) -> None:
+        """Hold the new lines of a subscriber's output against what has been sent to it so far."""
+        begin = self._output_read if self._output_read <= len(output) else 0
+        self._output_read = output.rfind(b"\n") + 1
+        first = output.count(b"\n", 0, begin) + 1
+        for claim in claims_in(output[begin : self._output_read].splitlines(), first).claims:
+            if self.unsent is None and self.link.first_passed_ns("answers", claim.payload) is None:
+                self.unsent = claim.line, claim.payload
+
+    def _look_at_sizes(self) -> None:
+        """See that COMMAND does not fill the disk.
+
+        Raises:
+            HungError: its state and output are too large.
+        """
+        with suppress(FileNotFoundError):  # it has not run yet
+            if self._log.stat().st_size > LOG_BYTES_MAX:
+                self._shorten_log()
+        now_s = time.monotonic()
+        if now_s - self._measured_s < MEASURE_AGAIN_S:
+            return
+        self._measured_s = now_s
+        size = self._output_bytes
+        for folder, _, names in os.walk(self.state_dir):
+            for name in names:
+                with suppress(OSError):  # removed meanwhile
+                    size += os.lstat(os.path.join(folder, name)).st_size
+        if size > DISK_BYTES_MAX:
+            raise HungError(
+                f"its state and output are {size >> 20} MiB, more than {DISK_BYTES_MAX >> 20} MiB "
+                "for a few messages, so it was killed"
+            )
+
+    def _shorten_log(self) -> None:
+        """Keep the end of what it printed; it appends, so it continues after that."""
+        with self._log.open("r+b") as log:
+            log.seek(-LOG_BYTES_KEPT, os.SEEK_END)
+            end = log.read(LOG_BYTES_KEPT)
+            log.truncate(0)
+            log.seek(0)
+            log.write(end)
 
     def _look_at_client(self) -> None:
         now_s = time.monotonic()
+        if self.crash is not None and self.crash.is_reached and len(self.lives) == 1:
+            self.note("crash", self.client, list(self.crash.points.values())[-1])
+            self.kill_client()
+            self.start_client()
         if self._restart_s is not None and now_s >= self._restart_s:
             self.start_client()
         code = None if self._child is None else self._child.exit_code
@@ -265,8 +378,9 @@ class ConformanceStage:
             return
         self._child.kill_group()  # what it has started ends with it
         self._child = None
+        self._end_strays()
         self.ended.append(Ended(code, self.done))
-        self.note("end", CLIENT, f"exit code {code}")
+        self.note("end", self.client, f"exit code {code}")
         if code == UNREACHABLE and self.resumable and len(self.lives) < LIVES_MAX:
             self._restart_s = now_s + RESTART_S
         else:
@@ -305,23 +419,28 @@ class ConformanceStage:
         """Look for this long."""
         self.wait(lambda: False, "end", at_most_s=for_s)
 
-    def has_last(self) -> bool:
-        """Whether the output ends with the last message, or with one that comes after it."""
-        if not self.last_line:
-            return False
-        claims = read_output(self.last_line).claims
+    def has(self, number: int) -> bool:
+        """Whether the output ends with a message or a later one, or will never have it.
+
+        Args:
+            number: of the message, from 0.
+        """
+        if self.seen.cursor > number:
+            return True  # it has acknowledged it, and will not be given it again
+        claims = claims_in([self.last_line.rstrip(b"\n")]).claims if self.last_line else ()
         if not claims:
             return False
         last = claims[-1]
-        at_end = last.offset is not None and last.offset >= len(self.messages) - 1
-        return at_end or last.payload == self.messages[-1]
+        at_end = last.offset is not None and last.offset >= number
+        return at_end or last.payload in self.messages[number:]
 
     # The link.
 
     def calm(self) -> None:
         """Everything passes, at a pace at which it can be observed."""
         self.link.heal()
-        self.link.slow(PACE_BYTES_PER_S)
+        if self.crash is None:
+            self.link.slow(PACE_BYTES_PER_S)
 
     # The end.
 
@@ -331,6 +450,18 @@ class ConformanceStage:
         if self._feeder is not None:
             with suppress(PubSubError):
                 self._feeder.close()
-        self.service.close()
+        if self.crash is not None:
+            self.crash.close()
+        if self._crash_run is None:
+            self.service.close()
+        else:
+            begin, *_ = (lines := self._crash_run.journal.read_bytes()).splitlines(keepends=True)
+            self.proxy_journal.write_bytes(begin + lines[self._journal_begin :])
         self.link.close()
         self.recorder.end()
+        with suppress(OSError):
+            self._shorten_log()  # what it printed last
+        for entry in self.private.iterdir():
+            shutil.move(entry, self.directory / entry.name)
+        self.private.rmdir()
+        self.evidence = self.directory / self.evidence.name

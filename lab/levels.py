@@ -22,7 +22,7 @@ from reliable_pubsub.common.state_file import open_state
 from reliable_pubsub.common.transport import ReqTransport
 from reliable_pubsub.common.world import World
 from reliable_pubsub.publisher.client import Publisher
-from reliable_pubsub.publisher.offer_link import ZmqOfferLink
+from reliable_pubsub.publisher.qos0.offer_link import ZmqOfferLink
 from reliable_pubsub.subscriber.client import Subscriber
 
 from .rig.link import LinkTo, Passed

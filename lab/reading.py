@@ -48,15 +48,26 @@ class Files:
     outputs: dict[str, int] = field(default_factory=dict)  # by file: lines of messages
     claims: dict[str, tuple[str, str]] = field(default_factory=dict)  # subscriber: name, journal
     torn: dict[str, int] = field(default_factory=dict)
+    # By file and reason: the lines that cannot be read, without those that a kill has torn.
+    unreadable: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     journals: int = 0
     proxies: list[str] = field(default_factory=list)  # files in which lives of a proxy begin
+
+    def why_unreadable(self) -> list[str]:
+        """One sentence for each file and reason."""
+        return [
+            f"{name}:{lines[0]}: cannot be read, and is not the last of a life: {reason}"
+            + (f"; and {len(lines) - 1:,} more like it" if lines[1:] else "")
+            for (name, reason), lines in self.unreadable.items()
+        ]
 
     def add(self, other: Files) -> None:
         """What was read after that."""
         self.outputs |= other.outputs
         self.claims |= other.claims
         self.torn |= other.torn
+        self.unreadable |= other.unreadable
         self.warnings += other.warnings
         self.journals += other.journals
         self.proxies += other.proxies
@@ -106,7 +117,8 @@ def read_run(folder: Path, advance: BytesRead = lambda size: None) -> LabRun:
         lines=lines,
         outputs={who: outputs.get(name, []) for who, name in owners_of(found).items()},
         torn=found.torn,
-        warnings=found.warnings,
+        unreadable=sum(map(len, found.unreadable.values())),
+        warnings=[*found.why_unreadable(), *found.warnings],
     )
 
 
@@ -201,16 +213,16 @@ def _kind(line: bytes) -> str:
 
 
 def _read_journal(lines: Iterator[bytes], name: str, found: Files) -> Iterator[AnyLine]:
-    """A life that was killed may leave a torn last line; any other unreadable one is a warning."""
-    torn_at = 0  # number of a line that may turn out to be the last of a life
+    """A life that was killed may leave a torn last line; any other unreadable one is noted."""
+    torn: tuple[int, str] | None = None  # number and reason; may be the last line of a life
     last_ns: dict[int, int] = {}  # by pid
     for number, text in enumerate(lines, start=1):
         try:
             line = decode_line(text)
-        except msgspec.DecodeError:
+        except msgspec.DecodeError as error:
             found.torn[name] = found.torn.get(name, 0) + 1
-            _warn_of_torn(name, torn_at, found)
-            torn_at = number
+            _note_unreadable(name, torn, found)
+            torn = number, str(error)
             place = text.rfind(_BEGIN)
             if place <= 0:
                 continue
@@ -219,8 +231,8 @@ def _read_journal(lines: Iterator[bytes], name: str, found: Files) -> Iterator[A
             except msgspec.DecodeError:
                 continue
         if not isinstance(line, Begin):
-            _warn_of_torn(name, torn_at, found)
-        torn_at = 0
+            _note_unreadable(name, torn, found)
+        torn = None
         if line.at_ns < last_ns.get(line.pid, 0):
             found.warnings.append(
                 f"{name}:{number}: its clock goes back; a journal belongs to one boot of a machine"
@@ -233,21 +245,21 @@ def _read_journal(lines: Iterator[bytes], name: str, found: Files) -> Iterator[A
         yield line
 
 
-def _warn_of_torn(name: str, number: int, found: Files) -> None:
-    if number:
-        found.warnings.append(f"{name}:{number}: cannot be read, and is not the last of a life")
+def _note_unreadable(name: str, torn: tuple[int, str] | None, found: Files) -> None:
+    if torn is not None:
+        found.unreadable.setdefault((name, torn[1]), []).append(torn[0])
 
 
 def _read_output(lines: Iterator[bytes], name: str, found: Files) -> Iterator[OutputLine]:
-    torn_at = 0
+    torn: tuple[int, str] | None = None
     for number, text in enumerate(lines, start=1):
-        _warn_of_torn(name, torn_at, found)
-        torn_at = 0
+        _note_unreadable(name, torn, found)
+        torn = None
         try:
             yield from _output_line(_decode_written(text))
-        except (msgspec.DecodeError, ValueError):
+        except (msgspec.DecodeError, ValueError) as error:
             found.torn[name] = found.torn.get(name, 0) + 1
-            torn_at = number
+            torn = number, str(error)
 
 
 def _output_line(written: _Written) -> list[OutputLine]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 from rich.console import Console, Group
 
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, readable_errors
-from reliable_pubsub.common.core.errors import ConfigurationError, PubSubError
+from reliable_pubsub.common.core.errors import PubSubError
 from reliable_pubsub.common.journal_file import open_journal
 from reliable_pubsub.common.signals import ignore_signals, stop_on_signals
 from reliable_pubsub.common.terminal import cell
@@ -31,6 +30,7 @@ from .reading import read_run
 from .report import report_option, write_report
 from .rig.director import Director
 from .rig.processes import BACKUPS, FOLDERS, Processes
+from .run_directory import claimed
 from .text_table import wide_console
 from .verdict_text import show_verdict
 
@@ -42,27 +42,15 @@ NOT_AS_EXPECTED: Final = 6
 INTERRUPTED: Final = 130
 
 
-def run_directory(directory: Path, scenario_file: Path) -> Path:
-    """The run directory, with nothing in it but a copy of the scenario.
+def run_directory(directory: Path, scenario_file: Path) -> AbstractContextManager[Path]:
+    """The run directory, with nothing in it but a copy of the scenario; locked meanwhile.
 
     Raises:
-        ConfigurationError: it holds something that no run has written, or cannot be written.
+        ConfigurationError: another run uses it, it holds something else, or it cannot be written.
     """
-    content = scenario_file.read_bytes()
-    try:
-        if directory.exists() and any(directory.iterdir()):
-            names = {entry.name for entry in directory.iterdir()}
-            if not {COPY, *FOLDERS} <= names or names - {COPY, *FOLDERS, BACKUPS}:
-                raise ConfigurationError(
-                    f"{directory}: is not empty, and holds something else than an earlier run of "
-                    "the lab; nothing was removed. Choose another --dir"
-                )
-            shutil.rmtree(directory)
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / COPY).write_bytes(content)
-    except OSError as error:
-        raise ConfigurationError(f"{directory}: cannot be used: {error.strerror}") from error
-    return directory.resolve()
+    content = scenario_file.read_bytes()  # it may lie in the directory
+    known = {COPY, *FOLDERS}
+    return claimed(directory, lambda names: known <= names <= known | {BACKUPS}, COPY, content)
 
 
 def perform(
@@ -194,7 +182,7 @@ def main(
         if seed is not None:
             wanted = replace(wanted, seed=seed)
         console = wide_console(100)
-        where = run_directory(directory or RUNS / path.stem, path)
+    with readable_errors(), run_directory(directory or RUNS / path.stem, path) as where:
         wrong: list[str] | None = None
         with stop_on_signals("stopped: every process of the scenario has been ended", exit_code=0):
             wrong = perform(wanted, where, console, quiet=quiet)

@@ -30,9 +30,9 @@ from reliable_pubsub.proxy.core.publishing import put
 from reliable_pubsub.proxy.core.reading import get
 from reliable_pubsub.proxy.core.records import Decision
 from reliable_pubsub.proxy.core.replies import decided, echo
-from reliable_pubsub.proxy.core.schema import TABLES
-from reliable_pubsub.proxy.core.state import State
+from reliable_pubsub.proxy.core.state import Hooks, State
 from reliable_pubsub.proxy.core.subscription_records import CursorMoved
+from reliable_pubsub.proxy.features import SCHEMA
 from reliable_pubsub.subscriber.core import fetching
 
 Rule = Callable[..., Any]  # a verb, or another function of `proxy/core`
@@ -55,17 +55,21 @@ def plant(sound: Rule, faulty: Rule) -> None:
                 for method, one in list(vars(value).items()):
                     if one is sound:
                         setattr(value, method, faulty)
-            elif isinstance(value, Tables):
-                for rows in (value.begin, value.due, value.freed):
-                    rows[:] = [faulty if row is sound else row for row in rows]  # type: ignore
-                for table in (value.verbs, value.completes):
-                    _replace_in(table, sound, faulty)
-            elif isinstance(value, dict) and not known_as.startswith("__"):
+            elif not known_as.startswith("__"):
                 _replace_in(value, sound, faulty)
 
 
-def _replace_in(table: dict[Any, Any], sound: Rule, faulty: Rule) -> None:
-    table.update({key: faulty for key, entry in table.items() if entry is sound})
+def _replace_in(rows: object, sound: Rule, faulty: Rule) -> None:
+    """Replace it in tables, and in the tables and lists within them."""
+    if isinstance(rows, Tables | Hooks):
+        for name in rows.__struct_fields__:
+            _replace_in(getattr(rows, name), sound, faulty)
+    elif isinstance(rows, dict | list):
+        for key, entry in list(rows.items() if isinstance(rows, dict) else enumerate(rows)):
+            if entry is sound:
+                rows[key] = faulty
+            elif isinstance(entry, list):
+                _replace_in(entry, sound, faulty)
 
 
 @contextmanager
@@ -141,7 +145,7 @@ def dedup_last_id() -> None:
     """The classic doubled message. The store alone would refuse the copy, so it has to forget."""
     plant(put, deduplicate_last_only)
     for module in (store, stored_state):
-        vars(module)["TABLES"] = TABLES.replace("UNIQUE INDEX batch_once", "INDEX batch_once")
+        vars(module)["SCHEMA"] = SCHEMA.replace("UNIQUE INDEX batch_once", "INDEX batch_once")
 
 
 FAULTS: Final[Mapping[str, Callable[[], None]]] = {

@@ -24,8 +24,13 @@ def show_verdict(
     story: Story | None,
     folder: Path,
     torn: Mapping[str, int],
+    gaps: Sequence[str] = (),
 ) -> None:
-    """Rules, losses, the first violation with its story, and what could not be judged."""
+    """Rules, losses, the first violation with its story, and what could not be judged.
+
+    Args:
+        gaps: what is missing for a verdict that can be relied on.
+    """
     console.print(_rules_table(verdict.rules))
     if verdict.losses:
         console.print(_losses_table(verdict.losses))
@@ -43,7 +48,9 @@ def show_verdict(
         console.print(cell(f"note: {name}: {count:,} torn"))
     for warning in verdict.warnings:
         console.print(cell(f"warning: {warning}", "yellow"))
-    console.print(_last_line(verdict))
+    for gap in gaps:
+        console.print(cell(f"missing: {gap}", "bold yellow"))
+    console.print(_last_line(verdict, complete=not gaps))
 
 
 def show_story(console: Console, story: Story) -> None:
@@ -76,9 +83,14 @@ def _losses_table(losses: Sequence[Losses]) -> Table:
     return text_table("lost messages, by where they stood", columns, rows)
 
 
-def _last_line(verdict: Verdict) -> Text:
+def _last_line(verdict: Verdict, *, complete: bool) -> Text:
     broken = [rule.rule for rule in verdict.rules if not rule.holds]
     if broken:
         return Text(f"VIOLATED: {', '.join(broken)}", style="bold red")
     judged = sum(rule.checked > 0 for rule in verdict.rules)
-    return Text(f"holds: {judged} of {len(verdict.rules)} rules judged", style="bold green")
+    count = f"{judged} of {len(verdict.rules)} rules judged"
+    if not complete:
+        return Text(
+            f"NOT DECIDED: no rule is violated, and evidence is missing; {count}", "bold yellow"
+        )
+    return Text(f"holds: {count}", style="bold green")

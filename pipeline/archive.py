@@ -28,6 +28,7 @@ from reliable_pubsub.common.core.errors import (
     DamagedError,
     StorageFailedError,
 )
+from reliable_pubsub.common.core.places import readable
 
 from .archive_files import LOG, ArchivePlace, Location
 from .core.columns import TABLE_SCHEMA
@@ -42,7 +43,6 @@ from .core.manifest import (
     newest_logs,
 )
 from .core.offsets import TopicOffset
-from .core.places import readable
 
 _UNSYNCED_MAX: Final = 16  # newest commits: so many drivers may have died before they synced one
 _SCHEMA: Final = Schema.from_arrow(TABLE_SCHEMA)

@@ -16,13 +16,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
+from pyarrow.fs import FileSelector, FileType
 
 from reliable_pubsub.common.core.errors import ConfigurationError, PubSubError
 from reliable_pubsub.common.core.limits import MIB
+from reliable_pubsub.common.core.places import delta_options, is_in_objects
+from reliable_pubsub.common.file_systems import file_system, place_error
 from reliable_pubsub.common.system import sync_directory, sync_file
-
-from .core.places import S3, delta_options, folder_error, is_in_objects, objects_error
 
 LOG: Final = "_delta_log"
 Location = str | os.PathLike[str]  # of an archive, as `core.places.check_archive` has it
@@ -79,7 +79,7 @@ class ArchivePlace:
         Raises:
             ConfigurationError, StorageFailedError: the place cannot be read.
         """
-        with _file_system(self.address) as (system, path):
+        with file_system(self.address) as (system, path):
             found = system.get_file_info(FileSelector(path, allow_not_found=True))
         return {one.base_name for one in found}
 
@@ -89,7 +89,7 @@ class ArchivePlace:
         Raises:
             ConfigurationError: it does not.
         """
-        with _file_system(self.address) as (system, path):
+        with file_system(self.address) as (system, path):
             kind = system.get_file_info(path).type
         if kind != FileType.Directory:
             raise ConfigurationError(
@@ -106,7 +106,7 @@ class ArchivePlace:
             ConfigurationError, StorageFailedError: it cannot be written.
         """
         part = f"{below}/{secrets.token_hex(8)}.part"
-        with _file_system(f"{self.address}/{part}") as (system, path):
+        with file_system(f"{self.address}/{part}") as (system, path):
             if self.is_local:
                 Path(path).parent.mkdir(parents=True, exist_ok=True)
             with system.open_output_stream(path) as stream:
@@ -120,7 +120,7 @@ class ArchivePlace:
         """
         if self.is_local:
             _sync(Path(self.address, part))
-        with _file_system(f"{self.address}/{part}") as (system, old):
+        with file_system(f"{self.address}/{part}") as (system, old):
             system.move(old, old.removesuffix(part) + path)
         if self.is_local:  # an object is durable when the store has acknowledged it
             kept = Path(self.address, path)
@@ -146,31 +146,12 @@ class ArchivePlace:
 
     def failure(self, error: Exception) -> PubSubError:
         """Return the error of a log that `deltalake` cannot read or write."""
-        return _failure(f"{self.address}/{LOG}", error)
+        return place_error(f"{self.address}/{LOG}", error)
 
 
 def _sync(path: Path) -> None:
     with path.open("rb") as file:
         sync_file(file.fileno())
-
-
-@contextmanager
-def _file_system(address: str) -> Iterator[tuple[FileSystem, str]]:
-    """Give the file system of an address, and the path there; raise its errors as PubSubErrors."""
-    try:
-        if is_in_objects(address):
-            path = address.removeprefix(S3)
-            yield FileSystem.from_uri(S3 + path.partition("/")[0])[0], path
-        else:
-            yield LocalFileSystem(), address
-    except OSError as error:
-        raise _failure(address, error) from error
-
-
-def _failure(address: str, error: Exception) -> PubSubError:
-    if is_in_objects(address) and not isinstance(error, FileNotFoundError):
-        return objects_error(address, error)
-    return folder_error(address, error)
 
 
 @contextmanager
@@ -181,7 +162,7 @@ def open_file(address: str) -> Iterator[Any]:
         DamagedError: it is missing, or cannot be read.
         ConfigurationError, StorageFailedError: the object store cannot be used.
     """
-    with _file_system(address) as (system, path), system.open_input_file(path) as file:
+    with file_system(address) as (system, path), system.open_input_file(path) as file:
         yield file
 
 

@@ -28,6 +28,7 @@ from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.fields import Problems, read
 from reliable_pubsub.common.core.message_base import Role
+from reliable_pubsub.common.core.places import check_archive, check_local, is_in_objects
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.key_files import client_keys
 from reliable_pubsub.common.signals import (
@@ -42,7 +43,6 @@ from reliable_pubsub.common.surroundings import retry_policy
 from reliable_pubsub.common.yaml_file import load_yaml
 
 from .core.options import SourceOptions, parse_options
-from .core.places import check_archive, check_local, is_in_objects
 from .core.spark_failure import SparkGoneError, first_line
 from .proxy_topics import endpoints_by_role
 from .sessions import open_session, start_java

@@ -16,6 +16,7 @@ from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
 
 from reliable_pubsub.common.core.journal import Seen
+from reliable_pubsub.common.core.places import is_in_objects
 from reliable_pubsub.common.core.schemas import json_decoder
 
 from .archive_tasks import rows_of
@@ -23,7 +24,6 @@ from .computing import job_format, stored_messages
 from .core.log_verdict import FaultKind, LogFault, TopicSight
 from .core.manifest import ArchivedFile
 from .core.options import SourceOptions
-from .core.places import is_in_objects
 from .core.planning import TopicExtent
 from .job import Access
 from .tasks import SparkTasks

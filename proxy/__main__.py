@@ -28,6 +28,7 @@ from reliable_pubsub.common.command_line import (
     resolve_all,
 )
 from reliable_pubsub.common.core.endpoint import data_endpoint_of, reaches_requests_only
+from reliable_pubsub.common.core.keys import ServerKeys
 from reliable_pubsub.common.core.resolving import Resolved, typed_settings
 from reliable_pubsub.common.core.settings import Settings
 from reliable_pubsub.common.journal_file import open_journal
@@ -87,7 +88,11 @@ def retention(settings: Settings) -> Retention:
 
 
 def server_settings(
-    resolved: Mapping[str, Resolved], configured: Configured, *, accept_loss: bool
+    resolved: Mapping[str, Resolved],
+    configured: Configured,
+    keys: ServerKeys | None,
+    *,
+    accept_loss: bool,
 ) -> ServerSettings:
     """The settings of a process as those of a server."""
     settings = configured.settings
@@ -102,7 +107,7 @@ def server_settings(
         accept_loss=accept_loss,
         store=settings.store,
         broker=configured.broker,
-        keys=server_keys(settings),
+        keys=keys,
         connections=configured.connections,
     )
 
@@ -188,6 +193,8 @@ def main(
     config_file: Path | None,
     accept_loss: bool,
     allow_plaintext: bool,
+    require_keys: bool,
+    metrics_allow_plaintext: bool,
     journal: Path | None,
     **said: str | None,
 ) -> None:
@@ -212,7 +219,8 @@ def main(
         reloaded_by_signal(asked.set)  # also while it starts, or stands by
         resolved, configured = _configured(config_file, said)
         settings = configured.settings
-        wanted = server_settings(resolved, configured, accept_loss=accept_loss)
+        keys = server_keys(settings, are_required=require_keys)
+        wanted = server_settings(resolved, configured, keys, accept_loss=accept_loss)
         for endpoint in (
             wanted.publisher_endpoint,
             wanted.subscriber_endpoint,
@@ -220,7 +228,7 @@ def main(
             wanted.ingress.endpoint,
         ):
             accept_endpoint(endpoint, allow_plaintext=allow_plaintext, bind=True, keys=wanted.keys)
-        accept_metrics(settings, allow_plaintext=allow_plaintext)
+        token = accept_metrics(settings, allow_plaintext=metrics_allow_plaintext)
         allow_connections()
         share_one_heap()
         manager = ServiceManager()
@@ -229,7 +237,7 @@ def main(
         served = partial(pages, scrapes, wanted.data_dir)
         with (
             starts_again(is_shared=bool(wanted.store)) as ending,
-            metrics_served(settings.metrics_endpoint, served) as metrics,
+            metrics_served(settings.metrics_endpoint, served, token) as metrics,
         ):
             try:
                 server = _opened(wanted, journal, manager, scrapes)

@@ -1,4 +1,4 @@
-"""`reliable-pubsub backup`: a copy of a data directory, also while its proxy runs, that is checked.
+"""A copy of a data directory, also while its proxy runs, that is checked.
 
 The store is one SQLite file with a write-ahead log (WAL) beside it; two files that are copied one
 after the other show two different moments. SQLite's own backup copies one moment, page by page,
@@ -11,35 +11,25 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from glob import escape
 from pathlib import Path
 from typing import Final
 
-import click
 from msgspec import Struct
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-from reliable_pubsub.common.command_line import (
-    CONTEXT_SETTINGS,
-    EXIT_CODES,
-    readable_errors,
-    settings_from,
-)
 from reliable_pubsub.common.core.errors import ConfigurationError, InUseError, StorageFailedError
 from reliable_pubsub.common.damage import damaged_error
 from reliable_pubsub.common.lock import make_directory
 from reliable_pubsub.common.owner import denied_to, give
-from reliable_pubsub.common.signals import stop_on_signals
 from reliable_pubsub.common.system import sync_directory, system_errors
-from reliable_pubsub.common.terminal import say
 
 from .check import check_store
 from .contents import require_store, untouched_store
 from .reserve import RESERVE_NAME
-from .shutdown_marker import read_shutdown_marker
+from .shutdown_marker import ShutdownMarker, read_shutdown_marker
 from .store import MARK_NAME, Store
 from .stored_state import FILE_NAME, open_reader, read_state, reading
 
@@ -86,15 +76,41 @@ def back_up(
         StorageFailedError: the disk is full or failing.
     """
     require_store(source)
+
+    def fill(partial: Path) -> ShutdownMarker | None:
+        with _source(source) as connection:
+            _copy(connection, partial / FILE_NAME, copied)
+        return read_shutdown_marker(source / MARK_NAME)
+
+    return new_copy(target, fill, like=source, checked=checked)
+
+
+def new_copy(
+    target: Path,
+    fill: Callable[[Path], ShutdownMarker | None],
+    *,
+    like: Path,
+    checked: Callable[[int], None] = lambda _: None,
+) -> BackedUp:
+    """Make a checked data directory that appears under its name when it is whole.
+
+    Args:
+        fill: writes the store into a directory, and returns how its last proxy ran.
+        like: the directory whose owner gets the new one, unless the target exists, whose owner
+            and mode then stay.
+
+    Raises as `back_up`.
+    """
     _require_new(target)
     _remove_what_was_killed(target)
     partial = target.parent / f".{target.name}{_PARTIAL}{os.getpid()}"
     make_directory(partial, what="backup")
     try:
-        with _source(source) as connection:
-            _copy(connection, partial / FILE_NAME, copied)
-        found = _checked(partial, source, checked)
-        facts = target.stat() if target.exists() else source.stat()
+        found = _checked(partial, fill(partial), checked)
+        facts = like.stat()
+        if target.exists():  # an empty directory, whose owner and mode were chosen
+            facts = target.stat()
+            partial.chmod(stat.S_IMODE(facts.st_mode))
         give([partial, *partial.iterdir()], facts)
         partial.rename(target)
         sync_directory(target.parent)
@@ -159,9 +175,10 @@ def _copy(connection: sqlite3.Connection, file: Path, copied: Callable[[int, int
         raise damaged_error(error, f"{file.parent} could not be written: {error}") from error
 
 
-def _checked(partial: Path, source: Path, checked: Callable[[int], None]) -> BackedUp:
+def _checked(
+    partial: Path, last: ShutdownMarker | None, checked: Callable[[int], None]
+) -> BackedUp:
     """Start the copy as a proxy does: that checks everything, and leaves what a start needs."""
-    last = read_shutdown_marker(source / MARK_NAME)
     with closing(Store(partial, last.durability if last else "sync")) as store:
         found = check_store(store.connection, progress=checked)
         with reading():
@@ -175,52 +192,3 @@ def _checked(partial: Path, source: Path, checked: Callable[[int], None]) -> Bac
         found.messages,
         (partial / FILE_NAME).stat().st_size,
     )
-
-
-@click.command(epilog=EXIT_CODES, context_settings=CONTEXT_SETTINGS)
-@click.argument("target", metavar="DIR", type=click.Path(path_type=Path, readable=False))
-@click.option(
-    "--data-dir",
-    type=click.Path(readable=False),
-    help="The data directory to copy: that of the proxy, which may run.",
-)
-def main(target: Path, data_dir: str | None) -> None:
-    """Copy the store of a proxy into the new directory DIR, while it runs or while it does not.
-
-    Puts and gets go on meanwhile. The copy is of one moment, is checked as at a start of the proxy,
-    and appears under its name when it is whole. `cp -r` of a running store is not a backup: its
-    files are of two moments, and the proxy refuses it.
-
-    \b
-    Make one, and start from it:
-      reliable-pubsub backup backups/monday --data-dir proxy-data
-      reliable-pubsub proxy --data-dir backups/monday
-
-    A proxy that starts from a copy is set back to the time of the backup. Clients that are ahead of
-    it stop with LOG_CHANGED (exit code 4); choose how they continue with --on-log-changed rewind or
-    adopt. Other clients continue normally. Messages put since the backup are lost, unless their
-    publishers have not finished sending them. Never run the original and a copy at the same time.
-    """
-    with readable_errors(), stop_on_signals("stopped: no copy was made"):
-        source = Path(settings_from("proxy", {"data_dir": data_dir}).data_dir)
-        with Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        ) as bar:
-            task = bar.add_task("copying", total=None)
-
-            def copied(done: int, pages: int) -> None:
-                bar.update(task, completed=done, total=pages)
-
-            def checked(messages: int) -> None:
-                bar.update(task, description=f"checking: {messages:,} messages")
-
-            found = back_up(source, target, copied=copied, checked=checked)
-        say(f"backed up: {target} {found}")
-
-
-if __name__ == "__main__":
-    main(prog_name="reliable-pubsub backup")

@@ -16,29 +16,12 @@ from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.errors import DamagedError
 from reliable_pubsub.common.damage import RESTORE_A_COPY
 
-from .core.postgres_sql import PUBLISHER_SUMS, SEGMENT_SUMS
 from .core.rows import row_crc, row_key
-from .core.schema import KNOWN_ENDS
+from .core.schema import BATCH, KNOWN_ENDS
 from .core.stored import StoredSegment
 from .core.topic_log import Segment, add_to_segments
+from .features import TABLES
 from .stored_state import FILE_NAME, SqlConnection, reading
-
-_SMALL_TABLES = {
-    "meta": "name, value",
-    "topic": "topic_id, topic, log, start_offset, trimmed_end, trimmed_ns",
-    "publisher": "topic_id, publisher, first_sequence, count, base, crc, qos",
-    "subscription": "topic_id, subscriber, generation, cursor, active, qos, shown, expired,"
-    " session, lease_ms",
-    "consumer_group": "topic_id, name, terms, runs, members, lost",
-    "pattern_subscription": "subscriber, kind, text, qos, session, lease_ms, reader",
-    "session": "role, client, epoch, nonce, control",
-    "last_transaction": "client, number, digest, receipts",
-    "admin_action": "number, nonce, at_ns, who, client, action, effect",
-    "moved_subscription": "topic_id, subscriber, moved",
-    "skipped_range": "topic_id, subscriber, first_offset, end_offset",
-    "deleted_topic": "topic_id",
-    "charge": "kind, name, key_name",
-}
 
 
 class Checked(Struct, frozen=True):
@@ -124,6 +107,8 @@ def _summed_topic(
     """A topic by the sums of a database server; None: its rows have to be looked at one by one."""
     if isinstance(connection, sqlite3.Connection):
         return None
+    from .postgres_sql import PUBLISHER_SUMS, SEGMENT_SUMS
+
     topic_id, _, start, known_end = known
     places = (row_key(topic_id, 0), row_key(topic_id + 1, 0))
     segments, in_order, messages, end = [], True, 0, start
@@ -231,11 +216,14 @@ def _check_structure(connection: sqlite3.Connection) -> None:
 
 def _check_rows(connection: SqlConnection) -> None:
     """The CRC of every small row."""
-    for table, columns in _SMALL_TABLES.items():
-        for *row, stored_crc in connection.execute(f"SELECT {columns}, row_crc FROM {table}"):
+    for table in TABLES.tables:
+        if table is BATCH:
+            continue
+        sql = f"SELECT {table.checked_columns}, row_crc FROM {table.name}"
+        for *row, stored_crc in connection.execute(sql):
             if row_crc(*row) != stored_crc:
                 raise DamagedError(
-                    f"the store is damaged: a row of table {table} does not have its CRC-32 "
+                    f"the store is damaged: a row of table {table.name} does not have its CRC-32 "
                     f"(it begins with {row[:2]!r:.120}); {RESTORE_A_COPY}"
                 )
 

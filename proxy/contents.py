@@ -44,11 +44,11 @@ class Contents(Struct, frozen=True):
     file_bytes: int
 
 
-def require_store(directory: Path) -> None:
-    """Refuse a directory that is not a proxy's, before anything is created in it.
+def holds_store(directory: Path) -> bool:
+    """Return whether a directory is a proxy's.
 
     Raises:
-        ConfigurationError: it holds no store, or may not be read.
+        ConfigurationError: it may not be read.
     """
     file = directory / FILE_NAME
     with system_errors(
@@ -56,8 +56,16 @@ def require_store(directory: Path) -> None:
             f"{file} cannot be read: {error.strerror}{denied_to(file, error)}"
         )
     ):
-        is_there = file.is_file()
-    if not is_there:
+        return file.is_file()
+
+
+def require_store(directory: Path) -> None:
+    """Refuse a directory that is not a proxy's, before anything is created in it.
+
+    Raises:
+        ConfigurationError: it holds no store, or may not be read.
+    """
+    if not holds_store(directory):
         raise ConfigurationError(
             f"{directory} holds no store ({FILE_NAME} is missing): name the --data-dir of a proxy, "
             "or a backup of one"

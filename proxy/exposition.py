@@ -20,6 +20,7 @@ from prometheus_client.core import (
 
 from reliable_pubsub.relay.metrics import connection_metrics
 
+from .backup_mark import LAST_BACKUP_NAME
 from .status.figures import Figures, Histogram
 from .status.survey import STATES, Survey
 
@@ -182,6 +183,12 @@ def _held(survey: Survey) -> Iterator[Metric]:
         ["topic"],
         {(one.topic,): one.stored_bytes for one in survey.largest},
     )
+    yield counters(
+        "dead_letters",
+        "Dead letters ever stored, by the topic of their messages; the topics with the most.",
+        ["topic"],
+        by_one(survey.dead_letters),
+    )
     yield gauges(
         "topic_subscriptions",
         "Subscriptions of a topic; the same topics.",
@@ -237,6 +244,13 @@ def _disk(data_dir: Path) -> Iterator[Metric]:
             disk.f_bavail * disk.f_frsize,
         )
         yield gauge("disk_size_bytes", "Size of that disk.", disk.f_blocks * disk.f_frsize)
+        backup = data_dir / LAST_BACKUP_NAME
+        if backup.exists():
+            yield gauge(
+                "last_backup_timestamp_seconds",
+                "When the last good backup was made by `reliable-pubsub backup`.",
+                backup.stat().st_mtime,
+            )
         files = [one.stat().st_size for one in data_dir.iterdir()]
         yield gauge("data_dir_bytes", "Files in the data directory.", sum(files))
 

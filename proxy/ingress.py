@@ -20,8 +20,8 @@ from reliable_pubsub.common.core.status import IngressStatus
 
 from .core.engine import Engine
 from .push_sockets import EndpointSettings, bind
-from .qos0.interest import Want
-from .qos0.verbs import BecameOfOffer
+from .qos0.interest import Want, Wanted
+from .qos0.verbs import BecameOfOffer, offered
 
 TURN_MAX: Final = 64  # batches that one turn of the loop takes
 
@@ -87,7 +87,7 @@ class Ingress:
             became: BecameOfOffer | None = None
             if received.key is not None:  # else it was revoked
                 now_ns = time.time_ns()
-                became = engine.offered(received.frames, now_ns=now_ns, key=received.key)
+                became = offered(engine, received.frames, now_ns=now_ns, key=received.key)
             self._counts[became or "refused"] += 1
             if became is None and received.connection is not None:
                 self.connections.cut(received.connection)
@@ -100,4 +100,5 @@ class Ingress:
 
     def status(self, engine: Engine) -> IngressStatus:
         """The row of the ingress in a STATUS."""
-        return IngressStatus(endpoint=self.endpoint, patterns=engine.wanted.count, **self._counts)
+        patterns = engine.state.kept(Wanted).count
+        return IngressStatus(endpoint=self.endpoint, patterns=patterns, **self._counts)

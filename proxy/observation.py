@@ -15,10 +15,12 @@ from reliable_pubsub.common.metrics_server import Pages
 from reliable_pubsub.common.notify import ServiceManager
 from reliable_pubsub.common.scrapes import Scrapes
 
+from .access.uses import key_uses
 from .committer import COMMIT_BOUNDS_S, Committer
 from .core.engine import Engine
 from .core.state import State
 from .front_door import Endpoints
+from .operators.history import Administration
 from .status.figures import Figures, Histogram, figures_of
 from .status.survey import Survey, surveyed
 from .store import WAL_BYTES_MAX, Store
@@ -61,7 +63,7 @@ class Observation:
         """Do one more piece, of bounded cost, of what a scrape has asked for."""
         begun_s, state = time.perf_counter(), engine.state
         if self._survey is None or self._state is not state:  # after a full disk it is another one
-            self._survey = surveyed(state, uses=engine.uses())
+            self._survey = surveyed(state, uses=key_uses(state))
             self._state = state
             self._spent_s = 0.0
         try:
@@ -117,7 +119,7 @@ class Observation:
         why_not = ""
         if state.is_storage_full:
             why_not = "puts are refused: the disk is full"
-        elif state.administration.paused is not None:
+        elif state.part(Administration).paused is not None:
             why_not = "puts are refused: an operator has paused the proxy"
         self._scrapes.beat(why_not)
         self._manager.alive(now_s)

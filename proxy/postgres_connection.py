@@ -16,8 +16,8 @@ from typing import Any, Final
 from reliable_pubsub.common.core.connection_string import without_password
 from reliable_pubsub.common.core.errors import ConfigurationError
 
-from .core.postgres_sql import Column, translated
 from .core.storage import NotServingError
+from .postgres_sql import Column, translated
 
 try:
     import psycopg

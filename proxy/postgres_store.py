@@ -18,7 +18,6 @@ import psycopg
 from reliable_pubsub.common.core.errors import StorageFailedError
 from reliable_pubsub.common.core.message_base import Durability
 
-from .core.postgres_sql import in_columns, table_statements
 from .core.rows import row_crc, statements
 from .core.schema import SCHEMA_VERSION, require_version
 from .core.server_promise import promise_of
@@ -33,6 +32,7 @@ from .postgres_connection import (
     dsn_without_password,
     elapsed_s,
 )
+from .postgres_sql import in_columns, table_statements
 from .term import (
     BEAT,
     BEAT_AND_PROMISE,

@@ -20,21 +20,24 @@ from reliable_pubsub.common.notify import ServiceManager
 from reliable_pubsub.common.scrapes import Scrapes
 from reliable_pubsub.common.system import WakeUp
 
+from .access.quotas import Quotas
 from .check import BadRange, Checked, check_store
 from .committer import CommitFailed, Committer
 from .core.engine import Engine
 from .core.journal import ProxyJournal
-from .core.outputs import Answer, Deed, Visible, Work
-from .core.state import DISK_FULL, BrokerSettings, Setup
+from .core.outputs import Answer, Visible, Work
+from .core.state import DISK_FULL, BrokerSettings, Parts, Setup
 from .core.storage import StorageFullError
 from .features import TABLES
 from .front_door import Endpoints
 from .log_reader import StoreReader
 from .observation import Observation
+from .operators.history import Administration, Deed
 from .push.pushes import Down
-from .qos0.interest import Want
+from .qos0.interest import Want, Wanted
 from .server_settings import ServerSettings, opened_store
 from .status.figures import Figures
+from .status.report import Description
 from .store import WAL_BYTES_MAX
 from .stored_state import read_state, reading
 from .wal_check import WalDamage
@@ -141,18 +144,16 @@ class Server:
             durability=self._store.promise,
             settings=self._settings.broker,
             attention=self._attention,
+            kept=Parts(
+                self.endpoints.push.pushes,
+                Wanted(self.endpoints.ingress.endpoint),
+                Description(self.observation.described),
+                Quotas(authentication.connections),
+            ),
         )
-        engine = Engine(
-            stored,
-            setup,
-            TABLES,
-            pushes=self.endpoints.push.pushes,
-            ingress_endpoint=self.endpoints.ingress.endpoint,
-            describe=self.observation.described,
-            connections=authentication.connections,
-        )
+        engine = Engine(stored, setup, TABLES)
         engine.govern(authentication.authority)
-        if actions := engine.state.administration.newest.values():
+        if actions := engine.state.part(Administration).newest.values():
             # A process before this one may have been killed between storing and writing them.
             written = authentication.actions_log.numbers()
             for one in actions:

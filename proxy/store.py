@@ -30,10 +30,11 @@ from reliable_pubsub.common.system import FULL_SYNC_PRAGMAS, sync_directory, syn
 
 from .core.records import Trimmed
 from .core.rows import row_crc, statements
-from .core.schema import SCHEMA_VERSION, TABLES, require_version
+from .core.schema import SCHEMA_VERSION, require_version
 from .core.state import Record
 from .core.storage import StorageFullError
 from .core.write_ahead_log import FRAME_HEADER_BYTES
+from .features import SCHEMA
 from .reserve import RESERVE_NAME, Reserve
 from .shutdown_marker import (
     ShutdownMarker,
@@ -224,7 +225,7 @@ class Store:
     def _initialise(self) -> None:
         """Create the tables and the store's identity in one transaction."""
         store_id = secrets.token_hex(8)
-        begin = f"BEGIN IMMEDIATE; {TABLES}"
+        begin = f"BEGIN IMMEDIATE; {SCHEMA}"
         identity = (
             f"INSERT INTO meta VALUES ('store_id', '{store_id}', {row_crc('store_id', store_id)});"
         )

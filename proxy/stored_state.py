@@ -11,39 +11,23 @@ from typing import Any, Final, Protocol
 
 from msgspec import UNSET
 
-from reliable_pubsub.common.core.actions import AnyAction, Effect
-from reliable_pubsub.common.core.group_messages import Stretch
-from reliable_pubsub.common.core.message_base import GroupTerms, Terms
-from reliable_pubsub.common.core.patterns.pattern import Pattern
-from reliable_pubsub.common.core.schemas import msgpack_decoder
-from reliable_pubsub.common.core.transaction_messages import TopicReceipt
+from reliable_pubsub.common.core.message_base import Terms
 from reliable_pubsub.common.damage import RESTORE_A_COPY, damaged_error
 
-from .core.rows import FLOORS, PAUSED, row_key
-from .core.schema import KNOWN_ENDS, SCHEMA_ROWS, TABLES, meaning
+from .core.rows import FLOORS, row_key
+from .core.schema import KNOWN_ENDS, SCHEMA_ROWS, StoredTable, meaning
 from .core.stored import (
-    StoredAction,
-    StoredCharge,
-    StoredPattern,
     StoredPublisher,
     StoredSegment,
     StoredSession,
     StoredState,
     StoredSubscription,
     StoredTopic,
-    StoredTransaction,
 )
-from .groups.state import GroupRun, Member, StoredGroup
+from .features import SCHEMA, TABLES
 
 FILE_NAME: Final = "proxy.sqlite3"
 UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)  # the second for undecodable text
-_group_terms: Final = msgpack_decoder(GroupTerms)
-_stretches: Final = msgpack_decoder(tuple[Stretch, ...])
-_runs: Final = msgpack_decoder(tuple[GroupRun, ...])
-_members: Final = msgpack_decoder(tuple[Member, ...])
-_receipts: Final = msgpack_decoder(tuple[TopicReceipt, ...])
-_action: Final = msgpack_decoder(AnyAction)
-_effect: Final = msgpack_decoder(Effect)
 
 
 class SqlRows(Protocol):
@@ -114,7 +98,6 @@ def read_state(
     ):
         publishers.setdefault(topic_id, []).append(StoredPublisher(*row))
     subscriptions = _subscriptions(connection)
-    groups = _read_groups(connection)
     deleted = {topic_id for (topic_id,) in connection.execute("SELECT topic_id FROM deleted_topic")}
     known_ends = {topic_id: end for topic_id, _, _, end in connection.execute(KNOWN_ENDS)}
     topics = []
@@ -138,7 +121,6 @@ def read_state(
                 segments.get(topic_id, ()),
                 publishers.get(topic_id, ()),
                 subscriptions.get(topic_id, ()),
-                groups.get(topic_id, ()),
                 topic_id in deleted,
             )
         )
@@ -148,42 +130,22 @@ def read_state(
             "SELECT role, client, epoch, nonce, control FROM session"
         )
     ]
-    transactions = [
-        StoredTransaction(client, number, digest, _receipts.decode(receipts))
-        for client, number, digest, receipts in connection.execute(
-            "SELECT client, number, digest, receipts FROM last_transaction"
-        )
-    ]
     return StoredState(
         meta["store_id"],
         topics,
         sessions,
-        transactions,
         epoch_floor=int(meta.get(FLOORS["session"], 0)),
         generation_floor=int(meta.get(FLOORS["subscription"], 0)),
-        actions=_actions(connection),
-        paused=meta.get(PAUSED),
-        patterns=_patterns(connection),
-        charges=[
-            StoredCharge(kind, name, key)
-            for kind, name, key in connection.execute("SELECT kind, name, key_name FROM charge")
-        ],
+        rows={table.kind: _rows(connection, table) for table in TABLES.tables if table.kind},
     )
 
 
-def _patterns(connection: SqlConnection) -> list[StoredPattern]:
-    return [
-        StoredPattern(
-            subscriber,
-            Pattern(kind, text),
-            Terms(qos=qos, session=session, lease_ms=lease_ms, by_pattern=True),
-            reader,
-        )
-        for subscriber, kind, text, qos, session, lease_ms, reader in connection.execute(
-            "SELECT subscriber, kind, text, qos, session, lease_ms, reader"
-            " FROM pattern_subscription"
-        )
-    ]
+def _rows(connection: SqlConnection, table: StoredTable) -> list[Any]:
+    """Return what a feature has stored in a table, in the order of its key."""
+    assert table.row is not None
+    key = ", ".join(table.key)
+    sql = f"SELECT {table.checked_columns} FROM {table.name} ORDER BY {key}"
+    return [table.row(*columns) for columns in connection.execute(sql)]
 
 
 def _subscriptions(connection: SqlConnection) -> dict[int, list[StoredSubscription]]:
@@ -222,35 +184,6 @@ def _subscriptions(connection: SqlConnection) -> dict[int, list[StoredSubscripti
     return subscriptions
 
 
-def _actions(connection: SqlConnection) -> list[StoredAction]:
-    """What operators did, the newest last."""
-    return [
-        StoredAction(
-            number, nonce, at_ns, who, client, _action.decode(action), _effect.decode(effect)
-        )
-        for number, nonce, at_ns, who, client, action, effect in connection.execute(
-            "SELECT number, nonce, at_ns, who, client, action, effect FROM admin_action"
-            " ORDER BY number"
-        )
-    ]
-
-
-def _read_groups(connection: SqlConnection) -> dict[int, list[StoredGroup]]:
-    groups: dict[int, list[StoredGroup]] = {}
-    for topic_id, name, terms, runs, members, lost in connection.execute(
-        "SELECT topic_id, name, terms, runs, members, lost FROM consumer_group"
-    ):
-        group = StoredGroup(
-            name,
-            _group_terms.decode(terms),
-            _runs.decode(runs),
-            _members.decode(members),
-            _stretches.decode(lost),
-        )
-        groups.setdefault(topic_id, []).append(group)
-    return groups
-
-
 def has_own_schema(connection: sqlite3.Connection) -> bool:
     """Whether the tables are as this version makes them."""
     return _schema(connection) == _own_schema()
@@ -264,5 +197,5 @@ def _schema(connection: sqlite3.Connection) -> list[tuple[bytes, ...]]:
 @cache
 def _own_schema() -> list[tuple[bytes, ...]]:
     with closing(sqlite3.connect(":memory:")) as connection:
-        connection.executescript(TABLES)
+        connection.executescript(SCHEMA)
         return _schema(connection)

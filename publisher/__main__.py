@@ -31,7 +31,7 @@ from reliable_pubsub.common.terminal import say
 from reliable_pubsub.common.yaml_file import load_yaml
 
 from .client import Publisher
-from .core.qos0_puts import OfferCounts
+from .core.receipt import OfferCounts
 from .runner import PublisherPlan, Sent, run_publisher
 
 

@@ -20,17 +20,18 @@ from reliable_pubsub.common.core.retry import limit_s
 from reliable_pubsub.common.core.steps import DELIVERED_S, Wait
 
 from . import client as blocking
-from .aio_stream import Stream
-from .core import transaction
-from .core.delivery import AcknowledgedBy, DeliveryWait, wait_of_put
 from .core.engine import PublisherEngine
-from .core.interests import EVERY_S, EVERY_TOPIC, EveryS, InterestChange, InterestWatch
 from .core.outbox import Numbered, Pending, encoded_batch
 from .core.puts import AnyCodec, Payload, PutOptions, WaitingPut
-from .core.qos0_puts import OfferCounts
-from .core.receipt import Delivery, Receipt
+from .core.receipt import AcknowledgedBy, Delivery, OfferCounts, Receipt
+from .delivery.core.delivery import DeliveryWait, wait_of_put
+from .features import FEATURES
+from .interests.core.interests import EVERY_S, EVERY_TOPIC, EveryS, InterestChange, InterestWatch
 from .opening import OpenedPublisher
-from .stream import HAS_STREAM, LingerS
+from .qos0.qos0_feature import QoS0Feature
+from .streams.aio_stream import Stream
+from .streams.stream import HAS_STREAM, LingerS
+from .transactions.core import transaction
 
 
 class Publisher(OpenedPublisher, AioClient[PublisherEngine]):
@@ -41,6 +42,8 @@ class Publisher(OpenedPublisher, AioClient[PublisherEngine]):
     cancelled call counts as a crash of the client within its process. Its message is stored once or
     not at all, and the next call settles requests already sent.
     """
+
+    _features = FEATURES
 
     put_many = awaited(blocking.Publisher.put_many)
     wait_delivered = awaited(blocking.Publisher.wait_delivered)
@@ -103,7 +106,7 @@ class Publisher(OpenedPublisher, AioClient[PublisherEngine]):
         known whether the message is stored: it is, at most once.
         """
         put = self._payloads.put(
-            Publisher.put, topic, payload, codec, key, headers, event_time_ns, qos
+            Publisher.put, topic, payload, codec, key, headers, event_time_ns, qos, self
         )
         if wait == "stored" and acknowledged_by is None:
             return await self._put(put, timeout_s=timeout_s)
@@ -162,7 +165,7 @@ class Publisher(OpenedPublisher, AioClient[PublisherEngine]):
     @property
     def offer_counts(self) -> OfferCounts:
         """Counts of the QoS 0 messages of this process."""
-        return self._engine.lower_qos.qos0.counts
+        return self._engine.feature(QoS0Feature).lower_qos.qos0.counts
 
     @property
     def in_doubt(self) -> Numbered | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 from reliable_pubsub.common.asking import Asker
 from reliable_pubsub.common.core import names
@@ -15,14 +16,12 @@ from reliable_pubsub.common.opened import Client, Opened
 from reliable_pubsub.common.state_file import open_state
 from reliable_pubsub.common.surroundings import client_here
 from reliable_pubsub.common.world import World, world_here
-from reliable_pubsub.relay.above import reachable
 
-from .core.engine import PublisherEngine
-from .core.lower_qos_puts import LowerQoSPuts
+from .core.engine import MakeFeature, PublisherEngine
+from .core.feature import PublisherOpening
 from .core.outbox import Outbox
 from .core.puts import Payloads, WaitingPut
 from .core.session import OnLogChanged, PublisherSession
-from .offer_link import ZmqOfferLink
 
 
 class OpenedPublisher(Client[PublisherEngine]):
@@ -30,6 +29,7 @@ class OpenedPublisher(Client[PublisherEngine]):
 
     _role = "publisher"
     _waits = True
+    _features: ClassVar[tuple[MakeFeature, ...]] = ()
 
     @checked
     def __init__(
@@ -95,13 +95,17 @@ class OpenedPublisher(Client[PublisherEngine]):
             on_log_changed=on_log_changed,
             recorder=recorder,
         )
-        lower_qos = LowerQoSPuts(
+        engine = PublisherEngine(
             session,
             outbox,
             recorder=recorder,
-            connect=world.connect_data
-            or (lambda at: ZmqOfferLink(reachable(at, asker.transport.endpoint))),
-            now_s=asker.clock.now_s,
+            features=self._features,
+            opening=PublisherOpening(
+                endpoint=asker.transport.endpoint,
+                recorder=recorder,
+                now_s=asker.clock.now_s,
+                token=world.token,
+                connect_data=world.connect_data,
+            ),
         )
-        engine = PublisherEngine(session, outbox, lower_qos, recorder=recorder, token=world.token)
         super().__init__(client, Opened(self._role, recorder, state, asker, engine))

@@ -47,7 +47,7 @@ _SETTING_OF: Final = {
     name: name
     for name in (
         *("push_via", "secret_key", "server_key", "clients"),
-        *("metrics_endpoint", "log_format"),
+        *("metrics_endpoint", "metrics_token", "log_format"),
     )
 }
 
@@ -96,6 +96,8 @@ def main(
     publishers: tuple[str, ...],
     node: str | None,
     allow_plaintext: bool,
+    require_keys: bool,
+    metrics_allow_plaintext: bool,
     journal: Path | None,
     **given: str | None,
 ) -> None:
@@ -118,7 +120,7 @@ def main(
         if resolved["relay_push_endpoint"].origin == "default":
             push_endpoint = data_endpoint_of(settings.relay_endpoint, push_endpoint)
         above = upstreams or (() if publishers else (settings.subscriber_endpoint,))
-        keys = server_keys(settings)
+        keys = server_keys(settings, are_required=require_keys)
         keys_above = client_keys(settings) if settings.server_key else None
         above = tuple(
             accept_endpoint(one, allow_plaintext=allow_plaintext, keys=keys_above) for one in above
@@ -129,7 +131,7 @@ def main(
             accept_endpoint(one, allow_plaintext=allow_plaintext)
         for one in (settings.relay_endpoint, push_endpoint):
             accept_endpoint(one, allow_plaintext=allow_plaintext, bind=True, keys=keys)
-        accept_metrics(settings, allow_plaintext=allow_plaintext)
+        token = accept_metrics(settings, allow_plaintext=metrics_allow_plaintext)
         allow_connections()
         share_one_heap()
         manager = ServiceManager()
@@ -160,11 +162,12 @@ def main(
             manager,
             f"upstream={','.join((*above, *publishers))} strategy={settings.relay_strategy}",
             settings.metrics_endpoint,
+            token,
         )
 
 
 def _serve(
-    relay: Relay, recorder: Recorder, manager: ServiceManager, facts: str, address: str
+    relay: Relay, recorder: Recorder, manager: ServiceManager, facts: str, address: str, token: str
 ) -> None:
     """Say that it is ready; run until a signal comes."""
 
@@ -173,7 +176,7 @@ def _serve(
         relay.stop()
 
     pages = partial(Pages, relay.scrapes, exposition)
-    with stopped_by_signals(stop), metrics_served(address, pages) as metrics:
+    with stopped_by_signals(stop), metrics_served(address, pages, token) as metrics:
         recorder.begin("relay")
         status = (
             f"relay {relay.settings.node} requests={relay.endpoint} "

@@ -70,6 +70,12 @@ def exposition(figures: RelayFigures | None) -> Iterator[Metric]:
     for endpoint, is_up in figures.ways_up.items():
         ways.add_metric([endpoint], is_up)
     yield ways
+    if isinstance(figures.connections, ConnectionsStatus):
+        used = GaugeMetricFamily(
+            PREFIX + "bound_used_ratio", "Share of a bound that is used.", labels=["bound"]
+        )
+        used.add_metric(["connections"], figures.connections.used)
+        yield used
     yield from connection_metrics(PREFIX, figures.connections)
 
 

@@ -22,7 +22,7 @@ _COMMANDS = {
     "status": "reliable_pubsub.proxy.status_command",
     "admin": "reliable_pubsub.proxy.admin",
     "console": "reliable_pubsub.console.__main__",
-    "backup": "reliable_pubsub.proxy.backup",
+    "backup": "reliable_pubsub.proxy.backup_command",
     "restore": "reliable_pubsub.proxy.restore",
     "check": "reliable_pubsub.proxy.check_command",
     "compact": "reliable_pubsub.proxy.compact",
@@ -32,6 +32,7 @@ _COMMANDS = {
     "examples": "reliable_pubsub.common.examples",
     "lab": "reliable_pubsub.lab.__main__",
     "conformance": "reliable_pubsub.lab.conformance",
+    "grade": "reliable_pubsub.lab.grade.command",
     "schema": "reliable_pubsub.lab.keys",
     "pipeline": "reliable_pubsub.pipeline.__main__",
 }

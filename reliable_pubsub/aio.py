@@ -7,7 +7,7 @@ async with aio.Publisher("p") as publisher:
 """
 
 from reliable_pubsub.publisher.aio import Publisher, Transaction
-from reliable_pubsub.publisher.aio_stream import Stream, Ticket
+from reliable_pubsub.publisher.streams.aio_stream import Stream, Ticket
 from reliable_pubsub.subscriber.aio import Subscriber
 
 __all__ = ["Publisher", "Stream", "Subscriber", "Ticket", "Transaction"]

@@ -60,10 +60,10 @@ from .common.core.start import (
 )
 from .common.key_files import secure
 from .publisher.client import Publisher
-from .publisher.core.interests import InterestChange
-from .publisher.core.qos0_puts import Interest
 from .publisher.core.receipt import Delivery, Receipt
-from .publisher.core.transaction import Transaction
+from .publisher.interests.core.interests import InterestChange
+from .publisher.qos0.core.qos0_puts import Interest
+from .publisher.transactions.core.transaction import Transaction
 from .subscriber.client import Subscriber
 from .subscriber.core.reading import Reading
 from .subscriber.qos_warning import QoSWarning

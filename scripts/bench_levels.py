@@ -7,6 +7,7 @@ import time
 
 from reliable_pubsub import Earliest, Subscriber
 from reliable_pubsub.common.core.message_base import QoS
+from reliable_pubsub.subscriber.push.push_feature import PushFeature
 
 from .measuring import PAYLOAD, Putting, Row, Worker, compared, fill, proxy
 
@@ -45,7 +46,7 @@ def received_at(qos: QoS, messages: int) -> tuple[float, float]:
         ) as subscriber,
     ):
         subscriber.subscribe("bench", qos=qos, push=True)
-        while subscriber._engine.pushing.is_polled("bench"):
+        while subscriber._engine.feature(PushFeature).pushing.is_polled("bench"):
             subscriber.get("bench", timeout_s=0.05)
         putting.begin("put_batches", qos, messages)
         received = 0

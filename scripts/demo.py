@@ -90,9 +90,8 @@ def main(keep: bool, picture: Path | None) -> None:
     scenario = load_scenario(SCENARIO)
     shutil.rmtree(RUN, ignore_errors=True)
     film = Film()
-    run_directory(RUN, SCENARIO)
     ended = "stopped: every process of the demo has been ended"
-    with stop_on_signals(ended, exit_code=INTERRUPTED):
+    with run_directory(RUN, SCENARIO), stop_on_signals(ended, exit_code=INTERRUPTED):
         wrong = perform(scenario, RUN, console, quiet=False, see=film.see if picture else None)
     verdicts = judge(scenario)
     kills = Counter(

@@ -36,6 +36,7 @@ from reliable_pubsub.proxy.status.figures import REFUSALS, Figures, Histogram
 from reliable_pubsub.proxy.status.survey import Survey
 from reliable_pubsub.relay import metrics as relay_metrics
 from reliable_pubsub.relay.metrics import RelayFigures
+from scripts.benchmark_page import benchmarks_page
 
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "reference"
 PROGRAM: Final = "reliable-pubsub"
@@ -289,4 +290,5 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "settings.md": settings_page,
     "metrics.md": metrics_page,
     "errors.md": errors_page,
+    "benchmarks.md": benchmarks_page,
 }

@@ -16,14 +16,17 @@ from reliable_pubsub.common.core.patterns.pattern import Pattern, Topics
 from reliable_pubsub.common.opened import CLOSE_S
 
 from . import client as blocking
-from .aio_handling import Awaiting, run
-from .calls.core.engine import SubscriberEngine
-from .core.handlers import AioHandles, OnFailure, PauseS
+from .core.engine import SubscriberEngine
 from .core.qos0_queue import UnstoredCounts
+from .features import FEATURES
+from .handlers.aio_handling import Awaiting, run
+from .handlers.core.handler_feature import HandlerFeature
+from .handlers.core.handlers import AioHandles, Handlers, OnFailure, PauseS
 from .life import UNSENT
 from .loop import AioLoop
 from .opening import OpenedSubscriber
 from .push.core.pull_timer import PushCounts
+from .push.push_feature import PushFeature
 
 
 class Subscriber(OpenedSubscriber, AioClient[SubscriberEngine]):
@@ -36,6 +39,8 @@ class Subscriber(OpenedSubscriber, AioClient[SubscriberEngine]):
     a way to limit a wait. Await `get` in the task that processes the messages: what it returns
     counts as delivered, even if that task was dropped.
     """
+
+    _features = FEATURES
 
     subscribe = awaited(blocking.Subscriber.subscribe)
     seek = awaited(blocking.Subscriber.seek)
@@ -69,7 +74,7 @@ class Subscriber(OpenedSubscriber, AioClient[SubscriberEngine]):
     @closing
     async def _break_off(self, error: BaseException | None) -> None:
         """Close without acknowledging the messages in hand; a group has them back immediately."""
-        has_to_tell = not self._opened.remembers or self._engine.groups.members
+        has_to_tell = not self._opened.remembers or self._engine.has_members
         try:
             if not self._gate.closed and has_to_tell:
                 with self._opened.last_words():
@@ -103,11 +108,11 @@ class Subscriber(OpenedSubscriber, AioClient[SubscriberEngine]):
 
     def is_pushed(self, topic: Topics) -> bool:
         """Whether push is on for a topic."""
-        return topic in self._engine.pushing
+        return self._engine.is_pushed(topic)
 
     def push_counts(self, topic: Topics) -> PushCounts:
         """Counts of the pushes of a topic for which push is on, in this process."""
-        return self._engine.pushing.counts(topic)
+        return self._engine.feature(PushFeature).pushing.counts(topic)
 
     def unstored_counts(self, topic: str) -> UnstoredCounts:
         """Counts of the QoS 0 messages of a topic, in this process."""
@@ -139,6 +144,10 @@ class Subscriber(OpenedSubscriber, AioClient[SubscriberEngine]):
         if loop.messages and not loop.has_next:
             raise StopAsyncIteration
         await self._take(loop, topic, 0.0)
+
+    @property
+    def _handlers(self) -> Handlers:
+        return self._engine.feature(HandlerFeature).handlers
 
     @checked
     def on(
@@ -172,4 +181,12 @@ class Subscriber(OpenedSubscriber, AioClient[SubscriberEngine]):
 
         If it is cancelled, the message that is being handled is not acknowledged.
         """
-        await run(Awaiting(self), self._handlers, timeout_s)
+        await run(Awaiting(self, self._take_fetched), self._handlers, timeout_s)
+
+    @checked
+    def off(self, topic: Topics) -> bool:
+        """Remove the handler of a topic or pattern; return whether it had one.
+
+        The subscription stays. A `run` that has no handler left ends.
+        """
+        return self._handlers.remove(topic)

@@ -12,10 +12,9 @@ from reliable_pubsub.common.core.patterns.pattern import Topics
 from reliable_pubsub.common.gate import closing, gated, gated_after_close
 from reliable_pubsub.common.opened import CLOSE_S, BlockingClient
 
-from .calls.core.engine import SubscriberEngine
+from .core.engine import SubscriberEngine
 from .core.qos0_queue import UnstoredCounts
 from .opening import OpenedSubscriber
-from .push.core.pull_timer import PushCounts
 
 UNSENT: Final = "leaves, and messages that were processed may be redelivered"
 
@@ -35,7 +34,7 @@ class SubscriberLife(OpenedSubscriber, BlockingClient[SubscriberEngine]):
     @closing
     def _break_off(self, error: BaseException | None) -> None:
         """Close without acknowledging the messages in hand; a group has them back immediately."""
-        has_to_tell = not self._opened.remembers or self._engine.groups.members
+        has_to_tell = not self._opened.remembers or self._engine.has_members
         try:
             if not self._gate.closed and has_to_tell:
                 with self._opened.last_words():
@@ -83,12 +82,7 @@ class SubscriberLife(OpenedSubscriber, BlockingClient[SubscriberEngine]):
     @gated_after_close
     def is_pushed(self, topic: Topics) -> bool:
         """Return whether push is on for a topic, even while it fails and the topic is polled."""
-        return topic in self._engine.pushing
-
-    @gated_after_close
-    def push_counts(self, topic: Topics) -> PushCounts:
-        """Counts of the pushes of a topic for which push is on, in this process."""
-        return self._engine.pushing.counts(topic)
+        return self._engine.is_pushed(topic)
 
     @gated_after_close
     def unstored_counts(self, topic: str) -> UnstoredCounts:

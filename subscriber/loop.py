@@ -10,15 +10,40 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Coroutine, Generator
 from types import GeneratorType
-from typing import Final
+from typing import Final, Protocol
 
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.client_state import Marks
 from reliable_pubsub.common.core.stopping import StopSignal, Until
 
-from .core.subscription import Running, TopicSubscription
-from .groups.core.membership import Membership
-from .patterns.core.pattern_subscription import PatternSubscription
+from .core.restoring import Running
+
+
+class Holder(Protocol):
+    """What has the messages of a loop: a topic, a pattern or a group."""
+
+    fulfils: Callable[[Message], bool] | None
+
+    @property
+    def has_next(self) -> bool:
+        """Whether a message can be delivered."""
+
+    def end_run(self) -> None:
+        """Settle the messages that a loop took, except the last, which is in hand."""
+
+    def end_loop(self, last: Message | None, *, is_kept: bool) -> None:
+        """Note the message that a loop took last; None: none, or it is processed.
+
+        Args:
+            is_kept: what is in hand is not processed.
+        """
+
+    def keep_taken(self, *, was_received: bool) -> None:
+        """See `TopicSubscription.keep_taken`."""
+
+    def keep_none(self) -> None:
+        """What is in hand is processed, although a call failed."""
+
 
 NEVER: Final = Until(StopSignal())
 
@@ -48,7 +73,7 @@ class MessageLoop:
         self.lease_is_over: Callable[[], bool] | None = None  # of what is left
         self.on_taken: Callable[[Message], None] | None = None  # records a step of a run
         self.fulfils: Callable[[Message], bool] | None = None  # the others are passed over
-        self._holder: TopicSubscription | Membership | PatternSubscription | None = None
+        self._holder: Holder | None = None
 
     def over(self, take: Callable[[], None]) -> Generator[Message, None, None]:
         """The steps: a call for each run, and an assignment for each message.
@@ -95,12 +120,12 @@ class MessageLoop:
 
     def begin(
         self,
-        holder: TopicSubscription | Membership | PatternSubscription,
+        holder: Holder,
         found: Running | list[Message],
     ) -> None:
         """Let the loop take these messages."""
         self._holder = holder
-        self.fulfils = holder.fulfils if isinstance(holder, PatternSubscription) else None
+        self.fulfils = holder.fulfils
         if self.handled is not None:
             self.handled = -1
         if isinstance(found, Running):
@@ -146,21 +171,13 @@ class MessageLoop:
     def note_handled(self) -> None:
         """The message that was taken last is processed."""
         self.handled = self.marks[self.slot]
-        holder = self._has_in_hand()
-        if isinstance(holder, TopicSubscription):
-            holder.is_kept = False  # a call of its handler has ended the loop
-        elif holder is not None:
-            holder.kept = {}
+        if self._holder is not None:
+            self._holder.keep_none()  # a call of its handler may have ended the loop
 
     def pass_over(self) -> None:
         """The message that was taken last is not for the program, so it is processed."""
         if self.handled is not None:
             self.note_handled()
-
-    def _has_in_hand(self) -> TopicSubscription | Membership | None:
-        """The holder of the message that the program has in hand."""
-        holder = self._holder
-        return holder.current if isinstance(holder, PatternSubscription) else holder
 
     def _settle(self, messages: list[Message]) -> None:
         if self._holder is None:
@@ -168,17 +185,9 @@ class MessageLoop:
         taken = self.marks[self.slot] - self.first
         if self.is_run:
             self._holder.end_run()
-        if isinstance(self._holder, Membership):
-            is_done = self.handled is not None and self.is_handled
-            self._holder.last_taken = [] if is_done else messages[taken - 1 : taken]
-        if self.is_handled:
-            return
-        holder = self._has_in_hand()
-        if isinstance(holder, TopicSubscription):
-            if holder.in_hand is not None:
-                holder.keep(holder.in_hand)
-        elif holder is not None and taken:
-            holder.keep(messages[taken - 1])
+        last = messages[taken - 1] if taken else None
+        is_done = self.handled is not None and self.is_handled
+        self._holder.end_loop(None if is_done else last, is_kept=not self.is_handled)
 
 
 class AioLoop(MessageLoop):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 from reliable_pubsub.common.asking import Asker
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.arguments import checked
-from reliable_pubsub.common.core.names import TopicName
-from reliable_pubsub.common.core.patterns.pattern import Pattern
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.stopping import StopSignal
 from reliable_pubsub.common.journal_file import open_journal
@@ -17,16 +16,13 @@ from reliable_pubsub.common.state_file import open_state
 from reliable_pubsub.common.surroundings import client_here
 from reliable_pubsub.common.world import World, world_here
 
-from .calls.core.engine import SubscriberEngine
+from .core.engine import MakeFeature, SubscriberEngine
+from .core.feature import Opening
 from .core.fetching import OnLowerQoS
-from .core.handlers import Handlers
 from .core.inbox import Inbox
+from .core.push_timing import PushTiming
 from .core.session import SubscriberSession
 from .core.subscribing import OnLogChanged
-from .patterns.core.pattern_subscription import load_patterns
-from .push.core.pull_timer import PushTiming, timing_of
-from .push.core.pushing import Pushing
-from .push.push_link import ZmqPushLink
 from .qos_warning import warn_of_lower_qos
 
 
@@ -35,6 +31,7 @@ class OpenedSubscriber(Client[SubscriberEngine]):
 
     _role = "subscriber"
     _waits = False
+    _features: ClassVar[tuple[MakeFeature, ...]] = ()
 
     @checked
     def __init__(
@@ -77,7 +74,6 @@ class OpenedSubscriber(Client[SubscriberEngine]):
                 cannot be opened.
         """
         client, world = names.client_id(client), _world or world_here()
-        self._handlers = Handlers()
         self._stops = StopSignal()
         here = client_here(
             self._role,
@@ -90,10 +86,8 @@ class OpenedSubscriber(Client[SubscriberEngine]):
         recorder = world.recorder or open_journal(journal, client)
         state = world.state or open_state(here.state_dir, self._role, client)
         nonce = world.token(16)
-        run = int.from_bytes(nonce[:4], "big")
-        self.inbox = inbox = Inbox(
-            state.load(), lambda: state.marks, run=run, load_patterns=load_patterns
-        )
+        stored, run = state.load(), int.from_bytes(nonce[:4], "big")
+        self.inbox = inbox = Inbox(stored, lambda: state.marks, run=run)
         asker = Asker(
             client,
             here.endpoint,
@@ -102,33 +96,23 @@ class OpenedSubscriber(Client[SubscriberEngine]):
             role=self._role,
             world=world,
         )
-        session = SubscriberSession(asker, inbox, nonce=nonce, recorder=recorder)
-        connect = world.connect_data or (
-            lambda endpoint: ZmqPushLink(endpoint, client, here.settings.push_via)
-        )
-        pushing = Pushing(
-            inbox,
-            lambda: connect(here.endpoint),
-            timing=push_timing or timing_of(here.settings),
-            now_s=asker.clock.now_s,
-        )
         engine = SubscriberEngine(
-            session,
-            pushing,
+            SubscriberSession(asker, inbox, nonce=nonce, recorder=recorder),
+            stored,
             on_log_changed=on_log_changed,
             on_lower_qos=on_lower_qos,
             now_s=asker.clock.now_s,
+            features=self._features,
+            opening=Opening(
+                client=client,
+                endpoint=here.endpoint,
+                settings=here.settings,
+                push_timing=push_timing,
+                connect_data=world.connect_data,
+            ),
         )
         super().__init__(client, Opened(self._role, recorder, state, asker, engine))
         self._gate.undo = inbox.undo
-
-    @checked
-    def off(self, topic: TopicName | Pattern) -> bool:
-        """Remove the handler of a topic or pattern; return whether it had one.
-
-        The subscription stays. A `run` that has no handler left ends.
-        """
-        return self._handlers.remove(topic)
 
     def stop(self) -> None:
         """End `run` and loops over `messages` after the current message, or while waiting for one.

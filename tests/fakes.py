@@ -33,6 +33,7 @@ from reliable_pubsub.common.core.retry import Clock, RetryPolicy, Transport
 from reliable_pubsub.common.core.transaction_messages import Abort, Commit, Part, Stage
 from reliable_pubsub.common.core.wire import decode_reply, decode_request, encode_batch
 from reliable_pubsub.common.world import World
+from reliable_pubsub.proxy.access.accounts import Accounts, StoredCharge
 from reliable_pubsub.proxy.core.applying import apply, committed
 from reliable_pubsub.proxy.core.batches import BatchReader, LogBatch
 from reliable_pubsub.proxy.core.broker import without_storage
@@ -41,19 +42,19 @@ from reliable_pubsub.proxy.core.feature import Tables
 from reliable_pubsub.proxy.core.outputs import Answer as AnswerToSend
 from reliable_pubsub.proxy.core.outputs import Visible, Work
 from reliable_pubsub.proxy.core.records import Appended, Decision, Granted, TopicCreated, Trimmed
-from reliable_pubsub.proxy.core.state import BrokerSettings, Record, Setup, State
+from reliable_pubsub.proxy.core.state import BrokerSettings, Hooks, Record, Setup, State
 from reliable_pubsub.proxy.core.stored import (
-    StoredAction,
-    StoredPattern,
     StoredPublisher,
     StoredSession,
     StoredState,
     StoredSubscription,
     StoredTopic,
-    StoredTransaction,
 )
 from reliable_pubsub.proxy.features import TABLES
-from reliable_pubsub.proxy.groups.state import StoredGroup, at_rest
+from reliable_pubsub.proxy.groups.state import Group, GroupIndex, StoredGroup, at_rest
+from reliable_pubsub.proxy.operators.history import Administration, StoredAction, StoredPause
+from reliable_pubsub.proxy.patterns.index import PatternIndex, StoredPattern
+from reliable_pubsub.proxy.transactions.staging import Staging, StoredTransaction
 
 EMPTY = StoredState("0123456789abcdef")
 LOG = "0123456789abcdef.1"  # log id of the first topic of that store
@@ -350,11 +351,18 @@ def a_setup(
     *,
     boot: str = "boot-1",
     settings: BrokerSettings = BrokerSettings(),  # noqa: B008  (frozen)
+    hooks: Hooks = TABLES.hooks,
 ) -> Setup:
     """The settings of a start of a proxy, besides its stored state."""
     # Its clock jumps where nothing happens, and that is no pause of it.
     attention = Attention(tick_s=inf)
-    return Setup(boot=boot, reader=reader or MemoryLog(), settings=settings, attention=attention)
+    return Setup(
+        boot=boot,
+        reader=reader or MemoryLog(),
+        settings=settings,
+        attention=attention,
+        hooks=hooks,
+    )
 
 
 def decide(state: State, request: AnyRequest, body: bytes, *, now_ns: int) -> Decision:
@@ -395,7 +403,7 @@ class MemoryProxy:
         self.now_s = 0.0  # monotonic clock, as of the last tick
         self.is_full = False  # its disk
         self.uncommitted: list[Record] = []
-        self.durable = State(stored, a_setup(settings=settings))
+        self.durable = State(stored, a_setup(settings=settings, hooks=tables.hooks))
         self.boots = 1
         self.meanwhile: Callable[[], object] = lambda: None
         self._answers: dict[object, list[bytes]] = {}
@@ -572,16 +580,6 @@ def as_stored(state: State) -> StoredState:
                     )
                     for name, one in sorted(log.subscriptions.items())
                 ],
-                [
-                    StoredGroup(
-                        name,
-                        one.terms,
-                        at_rest(one.runs),
-                        tuple(one.members.values()),
-                        one.lost,
-                    )
-                    for name, one in sorted(log.groups.items())
-                ],
                 log.topic in state.deleted_topics,
             )
             for log in sorted(state.topics.values(), key=lambda log: log.topic_id)
@@ -590,21 +588,47 @@ def as_stored(state: State) -> StoredState:
             StoredSession(role, client, session.epoch, session.nonce, session.control)
             for (role, client), session in sorted(state.sessions.items())
         ],
-        [
-            StoredTransaction(client, one.transaction, one.digest, one.receipts)
-            for client, one in sorted(state.last_transactions.items())
-        ],
         state.epoch_floor,
         state.generation_floor,
-        [StoredAction(*astuple(one)) for one in state.administration.newest.values()],
-        state.administration.paused,
-        [
+        _rows_of_features(state),
+    )
+
+
+def _rows_of_features(state: State) -> dict[type[Any], list[Any]]:
+    paused = state.part(Administration).paused
+    return {
+        StoredGroup: [
+            StoredGroup(
+                topic_id,
+                name,
+                one.terms,
+                at_rest(one.runs),
+                tuple(one.members.values()),
+                one.lost,
+            )
+            for topic_id, groups in sorted(state.part(GroupIndex).of.items())
+            for name, one in sorted(groups.items())
+        ],
+        StoredTransaction: [
+            StoredTransaction(client, one.transaction, one.digest, one.receipts)
+            for client, one in sorted(state.part(Staging).last.items())
+        ],
+        StoredAction: [
+            StoredAction(*astuple(one)) for one in state.part(Administration).newest.values()
+        ],
+        StoredPause: [] if paused is None else [StoredPause(paused)],
+        StoredPattern: [
             StoredPattern(subscriber, pattern, one.terms, one.reader)
-            for subscriber, patterns in sorted(state.patterns.of.items())
+            for subscriber, patterns in sorted(state.part(PatternIndex).of.items())
             for pattern, one in sorted(patterns.items())
         ],
-        state.accounts.charges(),
-    )
+        StoredCharge: state.part(Accounts).charges(),
+    }
+
+
+def groups_of(state: State, topic: str = "t") -> Mapping[str, Group]:
+    """The groups of a topic."""
+    return state.part(GroupIndex).in_topic(state.topics[topic])
 
 
 def in_order(stored: StoredState) -> StoredState:
@@ -617,18 +641,18 @@ def in_order(stored: StoredState) -> StoredState:
                 segments=list(topic.segments),
                 publishers=sorted(topic.publishers, key=lambda one: (one.qos, one.publisher)),
                 subscriptions=sorted(topic.subscriptions, key=lambda one: one.subscriber),
-                groups=sorted(topic.groups, key=lambda one: one.group),
             )
             for topic in sorted(stored.topics, key=lambda one: one.topic_id)
         ],
         sorted(stored.sessions, key=lambda one: (one.role, one.client)),
-        sorted(stored.transactions, key=lambda one: one.client),
         stored.epoch_floor,
         stored.generation_floor,
-        list(stored.actions),
-        stored.paused,
-        sorted(stored.patterns, key=lambda one: (one.subscriber, one.pattern)),
-        sorted(stored.charges, key=lambda one: (one.kind, one.name)),
+        {
+            kind: sorted(rows, key=lambda one: one.number)
+            if kind is StoredAction
+            else sorted(rows, key=astuple)
+            for kind, rows in stored.rows.items()
+        },
     )
 
 

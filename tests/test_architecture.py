@@ -38,15 +38,23 @@ ROOMS: dict[str, frozenset[str]] = {
     "pipeline": frozenset({"common", "publisher", "subscriber", "lab"}),
 }
 
-FEATURES = frozenset(  # folders of the proxy in which every file is core
-    {"groups", "patterns", "transactions", "dead_letters", "qos0", "push", "access", "operators"}
-    | {"status"}
-)
+# Folders of the proxy in which every file is core, and what each imports besides `proxy/core`.
+OTHER_FEATURES: dict[str, frozenset[str]] = {
+    "access": frozenset({"groups", "transactions", "status"}),  # what quotas count and rights hide
+    "dead_letters": frozenset({"groups"}),
+    "groups": frozenset({"dead_letters"}),
+    "operators": frozenset({"groups", "patterns", "transactions"}),  # what they end
+    "patterns": frozenset({"qos0"}),  # FETCH reads rings
+    "push": frozenset({"access"}),
+    "qos0": frozenset({"patterns", "push"}),  # who listens
+    "status": frozenset({"access", "groups", "operators", "patterns", "qos0", "transactions"}),
+    "transactions": frozenset(),
+}
 
 
 def is_core(file: Path) -> bool:
     room, *folders = file.relative_to(ROOT).parts
-    is_feature = room == "proxy" and (folders[0] in FEATURES or folders == ["features.py"])
+    is_feature = room == "proxy" and (folders[0] in OTHER_FEATURES or folders == ["features.py"])
     return "core" in folders or is_feature
 
 
@@ -87,22 +95,30 @@ TWINS: dict[str, str] = {
 }
 # Lines of Python by folder. Lower one freely; raise one only with the reason beside it.
 LINES_MAX: dict[str, int] = {
-    "common": 17_940,  # `world_here`: clients in the broker of a test
+    "common": 18_560,  # backups in series, object stores (from `pipeline`), dates of keys
     "console": 2_470,  # the history of the last hours
-    "lab": 13_950,  # with the launcher that the tests had, and `testing` for other programs
-    "pipeline": 6_970,
-    "proxy": 16_150,  # the registry of features took 190 lines
-    "publisher": 4_800,
+    "lab": 17_500,  # crash points by system calls, and grading of any service
+    "pipeline": 6_770,
+    "proxy": 17_200,  # backups in a series; parts, hooks and tables of features, which the core does not know
+    "publisher": 5_090,  # a folder for each feature, and the registry
     "relay": 3_660,
     "reliable_pubsub": 300,
-    "scripts": 17_150,  # with the reference and the site, 380 lines
-    "subscriber": 8_400,
-    "tests": 69_500,  # the examples, notebooks, tutorial, how-to pages and the site
+    "scripts": 17_250,  # with the reference, the benchmarks by version and the site, 470 lines
+    "subscriber": 8_990,  # the registry of features, and calls by feature
+    "tests": 71_700,  # the examples, notebooks, tutorial, how-to pages and the site
 }
 VECTORS = "tests.wire.vectors"  # data, which a tool writes into the pages
 WAITING = frozenset({"zmq", "time", "socket", "threading", "subprocess", "multiprocessing"})
 
 ROOM_FILES = [f for room in ROOMS for f in sorted((ROOT / room).rglob("*.py"))]
+# The lists of features, and what knows them all, are no part of it.
+CORE_OF_CLIENTS = [
+    file
+    for room in ("publisher", "subscriber")
+    for folder in (room, f"{room}/core")
+    for file in sorted((ROOT / folder).glob("*.py"))
+    if file.name not in ("features.py", "aio.py")
+]
 SCRIPT_FILES = sorted((ROOT / "scripts").glob("*.py"))
 DOOR_FILES = sorted((ROOT / PACKAGE).glob("*.py"))
 TEST_FILES = [
@@ -228,11 +244,23 @@ def core_files_import_only_core_files(tree: ast.Module, file: str) -> Iterator[s
             yield f"{file}:{line}: a core file imports {target}.py, which is shell"
 
 
-def the_core_of_a_subscriber_knows_no_feature(tree: ast.Module, file: str) -> Iterator[str]:
-    """Topics are delivered with the folders of groups, patterns, push and calls deleted."""
+def the_core_of_a_client_imports_no_feature(tree: ast.Module, file: str) -> Iterator[str]:
+    """A client keeps the promise with the folders of its features deleted."""
+    room, *folders, _ = file.split("/")
     for line, dots, module in modules(tree):
-        if dots > 1 or module.startswith(f"{PACKAGE}.subscriber"):
-            yield f"{file}:{line}: the core of a subscriber imports {module}"
+        own = module.removeprefix(f"{PACKAGE}.{room}.").split(".")[0]
+        is_own = dots == len(folders) + 1 or (not dots and module.startswith(f"{PACKAGE}.{room}"))
+        if (is_own and (ROOT / room / own).is_dir() and own != "core") or dots > len(folders) + 1:
+            yield f"{file}:{line}: the core of a {room} imports {module}"
+
+
+def features_of_a_proxy_import_only_what_is_named(tree: ast.Module, file: str) -> Iterator[str]:
+    """A proxy keeps the promise with every feature folder deleted, so its core imports none."""
+    folder = file.split("/")[1]
+    for line, dots, module in modules(tree):
+        other = module.split(".")[0]
+        if dots > 1 and (folder == "core" or other not in {"core", *OTHER_FEATURES[folder]}):
+            yield f"{file}:{line}: proxy/{folder} imports proxy/{other}"
 
 
 def types_are_described_by_one_thread_at_a_time(tree: ast.Module, file: str) -> Iterator[str]:
@@ -340,9 +368,10 @@ RULES: list[tuple[Rule, list[Path]]] = [
     (no_room_is_imported_under_a_second_name, ALL_FILES),
     (core_files_touch_nothing, [ROOT / file for file in CORE_FILES]),
     (core_files_import_only_core_files, [ROOT / file for file in CORE_FILES]),
+    (the_core_of_a_client_imports_no_feature, CORE_OF_CLIENTS),
     (
-        the_core_of_a_subscriber_knows_no_feature,
-        [ROOT / file for file in CORE_FILES if file.startswith("subscriber/core/")],
+        features_of_a_proxy_import_only_what_is_named,
+        [file for one in ("core", *OTHER_FEATURES) for file in (ROOT / "proxy" / one).glob("*.py")],
     ),
     (types_are_described_by_one_thread_at_a_time, ROOM_FILES),
     (functions_are_short, [*ROOM_FILES, *SCRIPT_FILES, *DOOR_FILES]),
@@ -454,15 +483,6 @@ def test_a_folder_over_its_budget_is_reported_with_its_lines() -> None:
     assert problem.startswith("proxy has 101 lines, its budget is 100")
 
 
-# Imports for types alone that close a circle: make this list shorter.
-CLOSING = {
-    ("subscriber.core.restoring", "subscriber.core.subscription"),
-    ("subscriber.handling", "subscriber.client"),
-    ("subscriber.handling", "subscriber.aio_handling"),
-    ("subscriber.aio_handling", "subscriber.aio"),
-}
-
-
 def imported_by(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
     """The modules of ours that each module imports, those for types included."""
     imported: dict[str, set[str]] = {name: set() for name in trees}
@@ -483,8 +503,6 @@ def test_imports_close_no_circle() -> None:
     files = [file for file in ROOM_FILES if file.stem != "__init__"]
     trees = {name_of(file)[:-3].replace("/", "."): tree_of(file) for file in files}
     imported = imported_by(trees)
-    for name, other in CLOSING:
-        imported[name].remove(other)
 
     assert len([*TopologicalSorter(imported).static_order()]) == len(trees)
 
@@ -542,9 +560,29 @@ BREAKS: list[tuple[Rule, str, str]] = [
         f"from {PACKAGE}.common.transport import SystemClock",
     ),
     (
-        the_core_of_a_subscriber_knows_no_feature,
+        the_core_of_a_client_imports_no_feature,
         "subscriber/core/inbox.py",
         "from ..groups.core.membership import Membership",
+    ),
+    (
+        features_of_a_proxy_import_only_what_is_named,
+        "proxy/core/state.py",
+        "from ..patterns.index import PatternIndex",
+    ),
+    (
+        features_of_a_proxy_import_only_what_is_named,
+        "proxy/transactions/verbs.py",
+        "from ..patterns.index import PatternIndex",
+    ),
+    (
+        the_core_of_a_client_imports_no_feature,
+        "subscriber/opening.py",
+        "from .push.push_feature import PushFeature",
+    ),
+    (
+        the_core_of_a_client_imports_no_feature,
+        "publisher/put_calls.py",
+        f"from {PACKAGE}.publisher.streams.stream import Stream",
     ),
     (functions_are_short, "proxy/x.py", "def f():\n" + "    x = 1\n" * FUNCTION_LINES_MAX),
     (tools_import_no_tests, "scripts/fuzzer/x.py", "from tests.integration.harness import Service"),

@@ -11,6 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Hashable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ import zmq
 from msgspec import UNSET
 
 from ..core.errors import ConfigurationError
+from ..core.key_expiry import expiry_warnings, next_change, unexpired
 from ..core.keys import ServerKeys
 from ..core.rights import NOTHING, KnownKey
 from ..key_files import RIGHTS_FILE, public_files, read_clients
@@ -57,7 +59,11 @@ class Authentication:
             ConfigurationError: the known keys cannot be read.
         """
         self.authority = Authority({})
-        self._known: dict[str, KnownKey] = {}  # by public key
+        self._known: dict[str, KnownKey] = {}  # by public key, without expired ones
+        self._clients: dict[str, KnownKey] = {}
+        self._own_expires = keys.own.expires if keys else None
+        self._date_change = datetime.max.replace(tzinfo=UTC)  # of the keys, by expiry
+        self._said: set[str] = set()  # warnings about dates
         self._zap: Zap | None = None
         self._audit: AuditLog | None = None
         self._audit_path = audit_path
@@ -87,8 +93,16 @@ class Authentication:
         context.setsockopt(zmq.CURVE_SECRETKEY, keys.own.secret.encode())
 
     def _know(self, clients: dict[str, KnownKey]) -> None:
-        self.authority = Authority(clients)
-        self._known = clients
+        now = datetime.now(UTC)
+        self._clients, self._known = clients, unexpired(clients, now)
+        self.authority = Authority(self._known)
+        dates = {one.name: one.expires for one in clients.values()}
+        dates["of this process"] = self._own_expires
+        self._date_change = next_change(dates, now) or datetime.max.replace(tzinfo=UTC)
+        for warning in expiry_warnings(dates, now):
+            if warning not in self._said:
+                self._said.add(warning)
+                self._warn(f"warning: {warning}")
         self._has_file = os.path.lexists(self._place / RIGHTS_FILE)
 
     @property
@@ -165,6 +179,8 @@ class Authentication:
         try:
             signature = _signature(self._place)
             if signature == self._signature:
+                if datetime.now(UTC) >= self._date_change:
+                    self._know(self._clients)
                 return
             clients = read_clients(self._place)
             if self._has_file and clients and not os.path.lexists(self._place / RIGHTS_FILE):

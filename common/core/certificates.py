@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from datetime import datetime
 from typing import Final
+
+from msgspec import Struct
 
 from .errors import ConfigurationError
 from .names import KEY_PATTERN
@@ -11,8 +15,19 @@ from .names import KEY_PATTERN
 KEY_CHARS: Final = 40
 _KEY = re.compile(KEY_PATTERN)
 _LINE = re.compile(r"(?m)^\s*(public|secret)-key\s*=\s*[\"']?([^\s\"']+)[\"']?\s*$")
+_DATE = re.compile(r"(?m)^\s*(created|expires)\s*=\s*[\"']?([^\s\"']+)[\"']?\s*$")
 PUBLIC_SUFFIX: Final = ".key"
 SECRET_SUFFIX: Final = ".key_secret"
+
+
+class KeyDates(Struct, frozen=True):
+    """When a key was made, and when it ends; None: not written in its file, or never."""
+
+    created: datetime | None = None
+    expires: datetime | None = None
+
+
+NO_DATES: Final = KeyDates()
 
 
 def is_key(text: str) -> bool:
@@ -45,13 +60,37 @@ def parse_certificate(text: str, path: str) -> tuple[str, str | None]:
     return found["public"], found.get("secret")
 
 
-def certificate(name: str, public: str, secret: str | None = None) -> str:
+def parse_dates(text: str, path: str) -> KeyDates:
+    """Read the dates of a key from the metadata of its file.
+
+    Raises:
+        ConfigurationError: a date has another form, or no zone.
+    """
+    found: dict[str, datetime] = {}
+    for kind, date in _DATE.findall(text):
+        with suppress(ValueError):
+            found[kind] = datetime.fromisoformat(date)
+        if kind not in found or found[kind].tzinfo is None:
+            raise ConfigurationError(
+                f"{path}: {kind} is {date!r:.60}: expected a date such as 2027-11-27T00:00:00Z"
+            )
+    return KeyDates(**found)
+
+
+def certificate(
+    name: str, public: str, secret: str | None = None, dates: KeyDates = NO_DATES
+) -> str:
     """The text of a file, in the form of `zmq.auth`."""
     lines = [
         f"# The {'SECRET' if secret else 'public'} key of {name}, for reliable-pubsub (CURVE).",
         "# Keep it on this machine." if secret else "# For the peers that connect to it.",
         "metadata",
         f'    name = "{name}"',
+        *(
+            f'    {kind} = "{date:%Y-%m-%dT%H:%M:%SZ}"'
+            for kind, date in (("created", dates.created), ("expires", dates.expires))
+            if date
+        ),
         "curve",
         f'    public-key = "{public}"',
     ]

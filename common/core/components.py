@@ -24,7 +24,8 @@ _OF_RELAYS: Final = frozenset(
     }
 )
 _OF_SERVERS: Final = frozenset(
-    {"clients", "audit_log", "metrics_endpoint", "connections_max", "connections_per_s_max"}
+    {"clients", "audit_log", "metrics_endpoint", "metrics_token"}
+    | {"connections_max", "connections_per_s_max"}
 )
 _OF_PROXIES: Final = frozenset(
     {

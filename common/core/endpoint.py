@@ -67,18 +67,23 @@ def check_endpoint(
     return facts
 
 
-def check_http_address(address: str, allow_plaintext: bool) -> str | None:
+def check_http_address(
+    address: str, allow_plaintext: bool, *, has_token: bool = False
+) -> str | None:
     """Accept `host:port` for a page that is served without encryption; return a warning, or None.
+
+    Args:
+        has_token: the page asks for a token.
 
     Raises:
         ConfigurationError: another form, or an address outside this machine without
-            `allow_plaintext`.
+            `allow_plaintext` and without a token.
     """
     host = host_of(f"tcp://{address}", bind=True)
     if host is None:
         expected = f"expected an address such as {ADDRESS_EXAMPLE}"
         raise ConfigurationError(f"metrics_endpoint {address!r:.120}: {expected}")
-    if is_local(host):
+    if is_local(host) or has_token:
         return None
     facts = (
         f"metrics_endpoint {address} is not a loopback address: who can reach it reads the names "
@@ -86,8 +91,9 @@ def check_http_address(address: str, allow_plaintext: bool) -> str | None:
     )
     if not allow_plaintext:
         raise ConfigurationError(
-            f"{facts}; use 127.0.0.1 and have Prometheus scrape through its own secured way, or "
-            "pass --allow-plaintext if that network is trusted"
+            f"{facts}; set --metrics-token to the file of a token that /metrics asks for, or pass "
+            "--metrics-allow-plaintext if that network is trusted (--allow-plaintext is for the "
+            "endpoints of messages)"
         )
     return facts
 

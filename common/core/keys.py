@@ -7,6 +7,8 @@ Keys are 40 characters of Z85 (RFC 32).
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from msgspec import Struct
 
 
@@ -15,6 +17,7 @@ class KeyPair(Struct, frozen=True, kw_only=True):
 
     public: str
     secret: str
+    expires: datetime | None = None
 
     def __repr__(self) -> str:
         """Without the secret: values are printed in errors and logs."""

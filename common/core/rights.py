@@ -13,6 +13,7 @@ not named is denied, a quota that is not named is not bounded by key (`proxy/acc
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated, Final, Literal, TypeVar, get_args
 
 import msgspec
@@ -76,6 +77,7 @@ class KnownKey(Struct, frozen=True, kw_only=True):
 
     name: str
     rights: Rights = NOTHING
+    expires: datetime | None = None  # it may not connect from then on
 
 
 class _Entry(Rights, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -132,14 +134,20 @@ def rights_of(document: object, path: str) -> dict[str, Rights]:
     return {name: _converted(one, Rights, f"{path}: {name}") for name, one in document.items()}
 
 
-def with_rights(names: Mapping[str, str], rights: Mapping[str, Rights]) -> dict[str, KnownKey]:
+def with_rights(
+    names: Mapping[str, str],
+    rights: Mapping[str, Rights],
+    expires: Mapping[str, datetime | None] = {},
+) -> dict[str, KnownKey]:
     """The clients of a folder: a name without an entry may do nothing.
 
     Args:
         names: by public key. rights: by name; names without a key have no effect.
+        expires: when keys expire, by public key.
     """
     return {
-        key: KnownKey(name=name, rights=rights.get(name, NOTHING)) for key, name in names.items()
+        key: KnownKey(name=name, rights=rights.get(name, NOTHING), expires=expires.get(key))
+        for key, name in names.items()
     }
 
 

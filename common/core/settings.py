@@ -193,6 +193,13 @@ class Settings(Struct, frozen=True, kw_only=True):
             "that it binds are encrypted with it, and servers know it by it"
         ),
     ] = ""
+    secret_key_readers: Annotated[
+        Literal["owner", "group"],
+        Meta(
+            description="who may read the files of secret_key and metrics_token: their owner, or "
+            "also their group. Root's file may always be group-readable"
+        ),
+    ] = "owner"
     server_key: Annotated[
         KeyPlace,
         Meta(description="the public key of the proxy or relay to talk with, or its file"),
@@ -216,6 +223,13 @@ class Settings(Struct, frozen=True, kw_only=True):
         Meta(
             description="where a proxy or relay serves /metrics for Prometheus, /healthz and "
             "/readyz over HTTP. Default: nowhere"
+        ),
+    ] = ""
+    metrics_token: Annotated[
+        KeyPlace,
+        Meta(
+            description="the file of a token that /metrics asks for (Authorization: Bearer); "
+            "/healthz and /readyz ask for none. Default: no token"
         ),
     ] = ""
     log_format: Annotated[

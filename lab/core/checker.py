@@ -7,11 +7,12 @@ queue and Kafka workloads of Jepsen (jepsen-io/jepsen, "tests/kafka").
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from . import log_faults
 from .indexing import index_run
-from .rules_of_delivery import delivered_once, subscriber_losses
+from .received import ReceivedMessages
+from .rules_of_delivery import delivered_once, end_for, subscriber_losses
 from .rules_of_durability import visible_when_durable
 from .rules_of_fencing import fenced_are_silent
 from .rules_of_groups import one_holder
@@ -62,7 +63,27 @@ def check(run: LabRun) -> Verdict:
         rules=[finding.verdict() for finding in findings],
         losses=losses,
         warnings=[*run.warnings, *_warnings(index)],
+        tails=list(_tails(index, all_received)),
     )
+
+
+def _tails(index: RunIndex, all_received: Sequence[ReceivedMessages]) -> Iterator[str]:
+    """Subscribers whose journal stops in the middle: the rest is lost, or was never written.
+
+    V12 judges those of which the lab wrote how they ended.
+    """
+    last = {life.process: life for life in index.lives.values()}
+    for received in all_received:
+        who, topic = received.stream.subscriber, received.stream.topic
+        end, position = end_for(index, received), received.position
+        has_ended = who in last and last[who].code is not None
+        if has_ended or who in index.finished or end is None or position is None:
+            continue
+        if position < end:
+            yield (
+                f"{who} has {topic!r} up to offset {position}, of {end}, and its journal has no "
+                "end: it died and was not started again, or its last lines are missing"
+            )
 
 
 def _warnings(index: RunIndex) -> Iterator[str]:

@@ -58,7 +58,7 @@ class Given(Struct, frozen=True):
     topic: str
     state_dir: str  # there, and empty at first
     output: str  # to append to
-    input: str  # a publisher's messages, one a line; also on its standard input
+    input: str  # a publisher's messages, one a line; also on its standard input. Else /dev/null
 
     def variables(self) -> dict[str, str]:
         """`CONFORMANCE_ENDPOINT` and so on."""
@@ -105,6 +105,8 @@ class Case(Struct, frozen=True, kw_only=True):
 
 
 ONCE: Final = "every message once, in order"
+CRASH_POINTS: Final = "crash-points"
+CRASH_MESSAGES: Final = 6  # of each of its runs: enough for a first, a next and a last write
 STOPS: Final = "an exit code other than 0, and no further message, also when it is started again"
 
 CASES: Final[tuple[Case, ...]] = (
@@ -126,6 +128,12 @@ CASES: Final[tuple[Case, ...]] = (
         does="kill -9 at random moments, and while an answer is on its way; started again",
         expects=ONCE,
         acts=("kill_client", "kill_unanswered", "kill_unanswered", "kill_client"),
+    ),
+    Case(
+        name=CRASH_POINTS,
+        does="kill -9 before and after each write, rename and sync of its state and output, one in "
+        "each run; started again",
+        expects=ONCE,
     ),
     Case(
         name="proxy-killed",
@@ -189,14 +197,15 @@ def chosen(names: Sequence[str]) -> tuple[Case, ...]:
 _TEXTS: Final = ("plain", "", "ünïcödé ✓", 'two  spaces, "quotes", \\ and {braces}', "x" * 2000)
 
 
-def payloads(count: int, *, prefix: str = "") -> list[bytes]:
+def payloads(tokens: Sequence[str], *, prefix: str = "") -> list[bytes]:
     """The messages of a run: lines of UTF-8 without a tab, no two of them the same.
 
     Args:
+        tokens: one for each message, drawn so that no program can guess it.
         prefix: distinguishes the messages of different writers.
     """
-    texts = [_TEXTS[number % len(_TEXTS)] for number in range(count)]
-    return [f"{prefix}{n} {text}".rstrip().encode() for n, text in enumerate(texts, start=1)]
+    texts = (f"{n} {one} {_TEXTS[n % len(_TEXTS)]}" for n, one in enumerate(tokens, start=1))
+    return [f"{prefix}{text}".rstrip().encode() for text in texts]
 
 
 def portions(count: int, draw: Callable[[], float]) -> list[int]:

@@ -69,9 +69,18 @@ def read_output(data: bytes) -> ReadOutput:
     lines = data[: data.rfind(b"\n") + 1].splitlines()
     if any(_is_journal_line(line) for line in lines[:3]):
         return ReadOutput(is_journal=True)
+    return claims_in(lines)
+
+
+def claims_in(lines: Sequence[bytes], first: int = 1) -> ReadOutput:
+    """Read lines of an output that is no journal.
+
+    Args:
+        first: number of the first one.
+    """
     claims: list[Claim] = []
     unreadable: list[int] = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(lines, start=first):
         claim = _claim(number, line)
         if claim is None:
             unreadable.append(number)

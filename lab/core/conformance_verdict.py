@@ -10,12 +10,18 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from .conformance import CLIENT, UNREACHABLE, Case, Role
 from .verdict import Verdict
 
-Judgement = Literal["conforms", "broken", "not as expected"]
-EXIT_CODES: Final[dict[Judgement, int]] = {"conforms": 0, "broken": 1, "not as expected": 6}
+Judgement = Literal["conforms", "broken", "not as expected", "not tried"]
+EXIT_CODES: Final[dict[Judgement, int]] = {
+    "conforms": 0,
+    "broken": 1,
+    "not as expected": 6,
+    "not tried": 7,
+}
 VIOLATIONS_SHOWN: Final = 3  # of each rule
 
 
@@ -35,6 +41,7 @@ class Ended(Struct, frozen=True):
 class Observed(Struct, frozen=True, kw_only=True):
     """What was seen of a client, besides journals and output."""
 
+    client: str = CLIENT
     messages: int  # that there were for it
     connected: bool  # it was granted an epoch
     done: int  # messages that were stored, or are in its output
@@ -47,6 +54,7 @@ class Observed(Struct, frozen=True, kw_only=True):
     strangers: tuple[int, ...] = ()  # lines of it that are none of the messages of the input
     repeated: bool = False  # it put again, under new numbers, what a set-back state had forgotten
     ahead: tuple[int, int] | None = None  # acknowledged up to, and the messages in its output then
+    unsent: tuple[int, bytes] | None = None  # line of its output that was not sent to it before
     took_back: bool = False  # it asked for a higher epoch in the process that was fenced
     continued: tuple[str, ...] = ()  # messages of the new store that its output has
     said: str = ""  # the last line that it wrote
@@ -69,6 +77,7 @@ class Result(Struct, frozen=True, kw_only=True):
     found: tuple[Breach, ...]
     ending: str  # how it ended, in words
     note: str = ""
+    crash_point: int | None = None  # at which it broke
 
     @property
     def broken(self) -> tuple[str, ...]:
@@ -106,17 +115,25 @@ def judge(case: Case, role: Role, seen: Observed, verdict: Verdict | None) -> Re
 
 
 def _broken_by_ending(case: Case, role: Role, seen: Observed) -> Iterator[Breach]:
+    who = seen.client
     if seen.ahead is not None:
         cursor, written = seen.ahead
         yield Breach(
             "R9",
-            f"{CLIENT} acknowledged everything below offset {cursor} when its output held "
+            f"{who} acknowledged everything below offset {cursor} when its output held "
             f"{written} messages: what lies between is lost if it dies there",
+        )
+    if seen.unsent is not None:
+        line, payload = seen.unsent
+        yield Breach(
+            "V6",
+            f"line {line} of the output has a message that was not sent to {who} before: "
+            f"{payload.decode(errors='replace')[:40]!r}. The output is not what it received",
         )
     if seen.took_back:
         yield Breach(
             "R11",
-            f"{CLIENT} was fenced, and the same process took a higher epoch: it stole its id back "
+            f"{who} was fenced, and the same process took a higher epoch: it stole its id back "
             "from the process that had taken over",
         )
     if case.ending == "stops" and seen.replaced:
@@ -125,39 +142,40 @@ def _broken_by_ending(case: Case, role: Role, seen: Observed) -> Iterator[Breach
             shown = ", ".join(repr(one) for one in seen.continued[:VIOLATIONS_SHOWN])
             yield Breach(
                 "R14",
-                f"the store was replaced, and {CLIENT} continued in the other log: its output has "
+                f"the store was replaced, and {who} continued in the other log: its output has "
                 f"{len(seen.continued)} messages {verb} there ({shown})",
             )
         elif any(one.code == 0 for one in seen.ended):
             yield Breach(
                 "R14",
-                f"the store was replaced, and {CLIENT} ended with exit code 0, as if all were well",
+                f"the store was replaced, and {who} ended with exit code 0, as if all were well",
             )
 
 
 def _not_as_expected(case: Case, seen: Observed) -> Iterator[str]:
+    who = seen.client
     said = f"; it said last: {seen.said}" if seen.said else ""
     refusals = [one for one in seen.ended if one.code not in (0, UNREACHABLE)]
     if seen.failed:
         yield seen.failed
     elif not seen.connected:
         how = f"it ended with exit code {seen.ended[-1].code}" if seen.ended else seen.hung
-        yield f"{CLIENT} was granted no epoch: it never said HELLO under its id; {how}{said}"
+        yield f"{who} was granted no epoch: it never said HELLO under its id; {how}{said}"
     elif seen.hung:
         yield f"{seen.hung}{said}"
     elif case.ending == "done" and refusals:
         one = refusals[0]
         yield (
-            f"{CLIENT} ended with exit code {one.code} after {one.done} of {seen.messages} "
+            f"{who} ended with exit code {one.code} after {one.done} of {seen.messages} "
             f"messages, where it should continue{said}"
         )
     elif case.ending == "resumes" and len(refusals) > 1:
         yield (
-            f"{CLIENT} was started again after it had been taken over, and ended with exit code "
+            f"{who} was started again after it had been taken over, and ended with exit code "
             f"{refusals[1].code}, where it should continue{said}"
         )
     elif case.ending == "resumes" and not refusals:
-        yield f"{CLIENT} was taken over and ended with exit code 0; a process that is fenced stops"
+        yield f"{who} was taken over and ended with exit code 0; a process that is fenced stops"
     elif seen.unreadable:
         lines = ", ".join(map(str, seen.unreadable[:5]))
         yield (
@@ -171,12 +189,38 @@ def _not_as_expected(case: Case, seen: Observed) -> Iterator[str]:
             "something else that it is acknowledged, or changes what it writes"
         )
     elif not seen.claimed and seen.done:
-        yield f"its output is empty: {CLIENT} never said which messages it had"
+        yield f"its output is empty: {who} never said which messages it had"
     elif seen.happened < (min(1, len(case.acts)) if case.ending == "done" else len(case.acts)):
         yield (
-            f"{CLIENT} was done before anything could be done to it, so this case judged nothing; "
+            f"{who} was done before anything could be done to it, so this case judged nothing; "
             "give it more --messages, or make it put fewer in one request"
         )
+
+
+def not_tried(case: Case, why: str) -> Result:
+    """A case that this machine cannot run."""
+    found = (Breach("", f"not tried: {why}"),)
+    return Result(
+        case=case.name, judgement="not tried", judged=(), found=found, ending="not started"
+    )
+
+
+def at_point(result: Result, number: int, which: str) -> Result:
+    """A result with the crash point at which it came."""
+    found = tuple(Breach(one.rule, f"{which}: {one.text}") for one in result.found)
+    return replace(result, found=found, crash_point=number)
+
+
+def with_points(result: Result, tried: int, missed: int) -> Result:
+    """A result that held at all crash points.
+
+    Args:
+        missed: so many were not reached again, because the client made other calls.
+    """
+    note = f"crash points tried: {tried}"
+    if missed:
+        note += f", of which {missed} were not reached, because COMMAND made other calls that time"
+    return replace(result, note=note)
 
 
 def ending_in_words(seen: Observed) -> str:
@@ -200,6 +244,5 @@ def paragraphs(result: Result) -> list[str]:
 
 
 def exit_code(results: Sequence[Result]) -> int:
-    """0: all conform; 1: a rule is broken; 6: none is, and something was not as expected."""
-    codes = {EXIT_CODES[result.judgement] for result in results}
-    return 1 if 1 in codes else 6 if 6 in codes else 0
+    """The worst: 1 a rule is broken, 6 something was not as expected, 7 a case was not tried."""
+    return min({EXIT_CODES[result.judgement] for result in results} - {0}, default=0)

@@ -22,4 +22,5 @@ class LabRun(Struct, frozen=True, kw_only=True):
     lines: Sequence[AnyLine]  # by time; lines of one process in the order of its file
     outputs: Mapping[str, Sequence[OutputLine]]  # by subscriber, in the order of the file
     torn: Mapping[str, int] = {}  # by file: lines that cannot be read; the last of a killed life
+    unreadable: int = 0  # other lines that cannot be read
     warnings: Sequence[str] = ()  # what is missing or unreadable beyond that

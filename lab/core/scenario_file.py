@@ -5,6 +5,7 @@ Pure: it takes a document that `common/yaml_file.py` has parsed, and gives a `Sc
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -27,6 +28,7 @@ from .scenario import (
     EVERYTHING,
     PROXY,
     STANDBY,
+    After,
     AllSubscribed,
     At,
     Expectation,
@@ -111,6 +113,8 @@ class _Reader:
         if not clients and not ("publishers" in self._data or "subscribers" in self._data):
             self._problems.add((), "found neither, expected publishers and subscribers")
         self._check_put(clients)
+        self._check_counts(clients)
+        self._check_starts(clients)
         self._check_settings()
         found = Scenario(
             title=keys.title,
@@ -188,6 +192,62 @@ class _Reader:
                         f"found {in_words(step.topic)}, on which no publisher of the scenario puts"
                         + did_you_mean(step.topic, put),
                     )
+
+    def _check_counts(self, clients: Mapping[str, ScenarioClient]) -> None:
+        """Note each get that waits forever, because fewer messages are put than it waits for.
+
+        Members of a group share what is put. Below QoS 2, and with a fault, copies count too.
+        """
+        puts: Counter[str] = Counter()
+        for client in clients.values():
+            for put in client.steps:
+                if isinstance(put, PublisherStep):
+                    has_copies = put.qos < 2 or self._keys.fault is not UNSET
+                    puts[put.topic] += STEP_MESSAGES_MAX if has_copies else put.number_of_times
+        waited: Counter[tuple[str, str]] = Counter()  # by topic, and by subscriber or group
+        for client in clients.values():
+            groups: dict[str, str] = {}
+            for index, step in enumerate(client.steps):
+                if not isinstance(step, SubscriberStep) or step.match:
+                    continue
+                if step.action == "subscribe":
+                    groups[step.topic] = step.group or ""
+                group = groups.get(step.topic)
+                key = (step.topic, f"group {group}" if group else client.name)
+                if step.action == "seek" or step.start:
+                    waited[key] = 0  # it may get again what it had
+                if step.action != "get" or step.topic not in puts or step.settle != "ack":
+                    continue
+                if step.on_empty == "wait" and step.timeout_s is None:
+                    is_all = client.gets_all and step.number_of_times == STEP_MESSAGES_MAX
+                    waited[key] += 0 if is_all else step.number_of_times
+                if waited[key] > puts[step.topic]:
+                    self._problems.add(
+                        ("subscribers", client.name, "steps", index, "number_of_times"),
+                        f"found {waited[key]:,} messages of {in_words(step.topic)} to get by then, "
+                        f"expected at most {puts[step.topic]:,}: so many are put, and it would "
+                        "wait forever",
+                    )
+
+    def _check_starts(self, clients: Mapping[str, ScenarioClient]) -> None:
+        """Note each client that never starts, because another one never gets that far."""
+        for client in clients.values():
+            start = client.start
+            other = clients.get(start.process) if isinstance(start, After) else None
+            if not isinstance(start, After) or other is None or other.gets_all:
+                continue
+            word = "put" if other.role == "publisher" else "get"
+            planned = sum(
+                step.number_of_times
+                for step in other.steps
+                if isinstance(step, PublisherStep) or step.action == "get"
+            )
+            if start.count > planned:
+                self._problems.add(
+                    (f"{client.role}s", client.name, "start", word),
+                    f"found {start.count:,}, expected at most {planned:,}: so many are in the plan "
+                    f"of {other.name}, and {client.name} would never start",
+                )
 
     def _client(self, role: Role, name: str, keys: ScenarioClientKeys) -> ScenarioClient:
         path: KeyPath = (f"{role}s", name)

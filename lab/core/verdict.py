@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -71,6 +71,24 @@ class Verdict(Struct, frozen=True, kw_only=True):
     rules: Sequence[RuleVerdict]  # V1 to V13
     losses: Sequence[Losses] = ()
     warnings: Sequence[str] = ()  # what could not be judged, and why
+    tails: Sequence[str] = ()  # journals that end before the work does
+
+    def gaps(self, required: Collection[str] = (), unreadable: int = 0) -> Iterator[str]:
+        """What is missing for a verdict that can be relied on, one sentence each.
+
+        Args:
+            required: rules that must have been judged.
+            unreadable: lines that could not be read, and are not torn by a kill.
+        """
+        judged = {rule.rule for rule in self.rules if rule.checked}
+        if not judged:
+            yield "no rule was judged: the journals hold no evidence"
+        if unreadable:
+            yield f"{unreadable:,} lines cannot be read, and were not judged"
+        for rule in self.rules:
+            if rule.rule in required and rule.rule not in judged:
+                yield f"{rule.rule} is required, and was not judged: {rule.reason}"
+        yield from self.tails
 
     @property
     def holds(self) -> bool:

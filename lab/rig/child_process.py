@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import shlex
 import signal
 import subprocess
@@ -117,6 +118,7 @@ class ChildProcess:
         environment: Mapping[str, str] | None = None,
         talks: bool = False,
         standard_input: Path | None = None,
+        file_bytes_max: int | None = None,
     ) -> None:
         """Start it, in a process group of its own: Ctrl-C is for the parent, which ends it.
 
@@ -125,6 +127,7 @@ class ChildProcess:
             environment: added to ours, from which the settings of this product are taken out.
             talks: it answers the lines of its standard input (`ask`).
             standard_input: a file that it reads from its beginning.
+            file_bytes_max: longer files it cannot write (Linux).
         """
         self.command = command
         self.output, self.errors = output, errors or output
@@ -145,6 +148,10 @@ class ChildProcess:
                 stderr=stderr,
             )
         self.pid = self._child.pid
+        if file_bytes_max is not None and sys.platform == "linux":
+            with suppress(ProcessLookupError):  # it has ended already
+                resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (file_bytes_max,) * 2)
+                resource.prlimit(self.pid, resource.RLIMIT_CORE, (0, 0))
 
     def __enter__(self) -> Self:
         return self
@@ -206,16 +213,20 @@ class ChildProcess:
 
     def ask(self, line: str, within_s: float = READY_S_MAX) -> str:
         """Write a line to its standard input, and wait for the next line of its output."""
-        assert self._child.stdin is not None
         before = self.said().count("\n")
 
         def answer() -> str | None:
             lines = self.said().split("\n")
             return lines[before] if len(lines) > before + 1 else None
 
+        self.tell(line)
+        return self._awaited(answer, within_s)
+
+    def tell(self, line: str) -> None:
+        """Write a line to its standard input."""
+        assert self._child.stdin is not None
         self._child.stdin.write(f"{line}\n".encode())
         self._child.stdin.flush()
-        return self._awaited(answer, within_s)
 
     def _awaited(self, look: Callable[[], str | None], within_s: float) -> str:
         deadline_s = time.monotonic() + within_s

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import Any, Final, Literal, TypeVar
@@ -21,6 +22,7 @@ from msgspec import Struct
 
 from reliable_pubsub.common.core.message_base import Reply
 
+from ..core.transcript import Transcript
 from ..core.zmtp_frames import FrameCounter
 
 Address = tuple[str, int]
@@ -106,6 +108,7 @@ class TcpLink:
         self.passing = asyncio.Event()
         self.passing.set()
         self.up_reads = 0  # about one for each small request of a socket that waits for replies
+        self.transcripts: dict[Way, list[Transcript]] | None = None  # {}: keep what passes
         self._counters: dict[Way, list[FrameCounter]] = {"requests": [], "answers": []}
         self._target = target
         self._call = call
@@ -133,6 +136,19 @@ class TcpLink:
         """Both ways."""
         frames = sum(one.frames for way in self._counters.values() for one in way)
         return Passed(frames, self.up_bytes + self.down_bytes)
+
+    def first_passed_ns(self, way: Way, content: bytes) -> int | None:
+        """When all of a content had passed one way for the first time; None: it has not."""
+        kept = (self.transcripts or {}).get(way, ())
+        times = [at_ns for one in kept if (at_ns := one.first_ns(content)) is not None]
+        return min(times, default=None)
+
+    def transcript(self, way: Way) -> Transcript | None:
+        """Where one way of a new connection is kept; None: it is not."""
+        if self.transcripts is None:
+            return None
+        self.transcripts.setdefault(way, []).append(transcript := Transcript())
+        return transcript
 
     def counter(self, way: Way) -> FrameCounter:
         """A counter for one way of a new connection."""
@@ -208,6 +224,9 @@ class TcpLink:
         if self.awaited and self.awaited[0] in data:
             del self.awaited[0]
         return not self.awaited
+
+    async def admit(self, way: Way, data: bytes) -> None:
+        """Wait until a piece may pass on its connection. In the thread of the links."""
 
     def delay(self, by_s: float) -> None:
         """What is sent from now on over a connection that is open now arrives `by_s` later.
@@ -349,6 +368,7 @@ class _Connection:
         held: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(HELD_CHUNKS_MAX)
         deliver = asyncio.ensure_future(self._deliver(held, sink, way))
         counter = self._link.counter(way)
+        transcript = self._link.transcript("requests") if way == "requests" else None
         try:
             while True:
                 await self._link.passing.wait()
@@ -357,6 +377,8 @@ class _Connection:
                 except OSError:
                     data = b""
                 counter.feed(data)
+                if transcript is not None:
+                    transcript.add(data, time.monotonic_ns())
                 self._link.up_reads += way == "requests"
                 delay_s = self.delay_s if way == "requests" else 0.0
                 self.held += 1
@@ -371,10 +393,12 @@ class _Connection:
         self, held: asyncio.Queue[tuple[float, bytes]], sink: asyncio.StreamWriter, way: Way
     ) -> None:
         loop = asyncio.get_running_loop()
+        transcript = self._link.transcript("answers") if way == "answers" else None
         while True:
             due_s, data = await held.get()
             await asyncio.sleep(max(due_s - loop.time(), 0))
             await self._link.passing.wait()
+            await self._link.admit(way, data)
             self.held -= 1
             if not data:
                 break
@@ -383,6 +407,8 @@ class _Connection:
             if way == "requests" and self.bytes_left is not None:
                 data = data[: self.bytes_left]
                 self.bytes_left -= len(data)
+            if transcript is not None:
+                transcript.add(data, time.monotonic_ns())  # before the client can have it
             with suppress(OSError):  # the receiver has gone; what still comes for it is dropped
                 sink.write(data)
                 await sink.drain()

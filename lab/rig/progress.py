@@ -13,10 +13,10 @@ from reliable_pubsub.common.core.journal import AnyLine, Ok, decode_line
 class GrowingJournal:
     """Reads a journal while it is written."""
 
-    def __init__(self, path: Path) -> None:
-        """Begin at its first line; the file may not be there yet."""
+    def __init__(self, path: Path, position: int = 0) -> None:
+        """Begin at its first line, or at the one at a position; the file may not be there yet."""
         self._path = path
-        self._position = self._bytes = 0
+        self._position = self._bytes = position
 
     def new_lines(self) -> list[AnyLine]:
         """The whole lines that have come since."""

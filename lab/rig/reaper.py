@@ -21,15 +21,23 @@ class Reaper:
     """The pipe to the reaper of this process, which is started when it is first needed."""
 
     def __init__(self) -> None:
+        self.groups: set[int] = set()  # that end with this process
         self._lock = Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def own(self) -> frozenset[int]:
+        """The processes that this process has started through here, and the reaper."""
+        return frozenset(self.groups | ({self._process.pid} if self._process else set()))
+
     def add(self, group: int) -> None:
         """From now on the process group ends with this process."""
+        self.groups.add(group)
         self._say(f"+{group}\n")
 
     def remove(self, group: int) -> None:
         """Its first process is reaped: another one may get its number."""
+        self.groups.discard(group)
         self._say(f"-{group}\n")
 
     def close(self) -> None:
@@ -41,6 +49,7 @@ class Reaper:
     def forget(self) -> None:
         """In a fork: forget the parent's reaper, which must end with the parent."""
         process, self._process, self._lock = self._process, None, Lock()
+        self.groups.clear()
         if process is not None and process.stdin is not None:
             process.stdin.close()
             process.returncode = 0  # it is not our child

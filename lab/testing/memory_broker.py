@@ -24,9 +24,9 @@ from reliable_pubsub.proxy.check import check_store
 from reliable_pubsub.proxy.core.engine import Engine
 from reliable_pubsub.proxy.core.outputs import Answer, Visible, Work
 from reliable_pubsub.proxy.core.rows import row_crc, statements
-from reliable_pubsub.proxy.core.schema import SCHEMA_VERSION, TABLES
+from reliable_pubsub.proxy.core.schema import SCHEMA_VERSION
 from reliable_pubsub.proxy.core.state import Setup
-from reliable_pubsub.proxy.features import TABLES as FEATURES
+from reliable_pubsub.proxy.features import SCHEMA, TABLES
 from reliable_pubsub.proxy.log_reader import StoreReader
 from reliable_pubsub.proxy.stored_state import read_state
 
@@ -46,7 +46,7 @@ class MemoryBroker:
         self._store = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         name = secrets.token_hex(8)
         self._store.executescript(
-            f"{TABLES} INSERT INTO meta VALUES ('store_id', '{name}', {row_crc('store_id', name)});"
+            f"{SCHEMA} INSERT INTO meta VALUES ('store_id', '{name}', {row_crc('store_id', name)});"
             f"PRAGMA user_version = {SCHEMA_VERSION};"
         )
         self._topics: dict[int, tuple[str, str]] = {}
@@ -62,7 +62,7 @@ class MemoryBroker:
         self._reader = StoreReader(self._store)
         attention = Attention(tick_s=inf)  # a jump of the clock is no pause of the broker
         setup = Setup(boot=secrets.token_hex(8), reader=self._reader, attention=attention)
-        self._engine = Engine(read_state(self._store, segments), setup, FEATURES)
+        self._engine = Engine(read_state(self._store, segments), setup, TABLES)
 
     def __enter__(self) -> Self:
         return self
@@ -139,7 +139,7 @@ class MemoryBroker:
             verb, role = None, None
         else:
             verb = str(type(request).__struct_config__.tag)
-            endpoint = FEATURES.endpoints.get(type(request), "subscriber")
+            endpoint = TABLES.endpoints.get(type(request), "subscriber")
             role = request.role if isinstance(request, Hello) else endpoint
         with self._changed:
             self._threads.add(threading.current_thread())

@@ -21,13 +21,12 @@ from reliable_pubsub.common.core.endpoint import check_endpoint
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.keys import keys_of_endpoint
 from reliable_pubsub.common.core.limits import NUMBER_MAX
+from reliable_pubsub.common.core.places import check_archive
 from reliable_pubsub.common.core.retry import RETRIES_MAX, RetryPolicy
 from reliable_pubsub.common.core.schemas import convert, json_decoder
 from reliable_pubsub.common.core.settings import SUBSCRIBER_ENDPOINT
 from reliable_pubsub.common.core.start import at_time, parse_start
 from reliable_pubsub.common.core.wording import did_you_mean, plain, refused
-
-from .places import check_archive
 
 MILLISECONDS_MIN: Final = 10**11  # of 1973; a smaller number is taken for seconds, and refused
 Table = Literal["messages", "topics", "subscriptions", "publishers"]

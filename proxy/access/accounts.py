@@ -7,11 +7,21 @@ longer charged at once; the record is removed later (rule R26).
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec import Struct, field
 
 from reliable_pubsub.common.core.message_base import Role
 
-from ..core.stored import Charge, StoredCharge
+Charge = Literal["publisher", "subscriber", "topic"]  # what is charged to a key: an id, or a topic
+
+
+class StoredCharge(Struct, frozen=True, gc=False):
+    """The key to which an id or a topic is charged."""
+
+    kind: Charge
+    name: str
+    key: str  # its name
 
 
 class Account(Struct):

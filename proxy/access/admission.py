@@ -19,15 +19,19 @@ from reliable_pubsub.common.core.transaction_messages import Commit
 from reliable_pubsub.common.core.tree_messages import InterestRequest, Node
 
 from ..core.broker import without_waiting
-from ..core.feature import Arrival, Feature
+from ..core.feature import Arrival, Feature, Runtime, Sender
 from ..core.records import Decision
-from ..core.state import State
+from ..core.state import Hooks, State
+from ..core.stored import StoredState
 from ..status.interests import subscriptions
 from ..status.report import status
-from .uses import with_uses
+from ..transactions.staging import Staging
+from .quotas import Quotas
+from .records import CHARGE, count_stored, end_charge, ended_charges, restore
+from .uses import key_uses, with_uses
 
 
-def admit(engine: Any, request: AnyRequest, arrival: Arrival) -> AnyRequest | None:
+def admit(engine: Runtime, request: AnyRequest, arrival: Arrival) -> AnyRequest | None:
     """Refuse what the key may not do; answer what may be shown in part; charge the rest."""
     key, authority = arrival.key, engine.state.authority
     if not authority.has_rights:
@@ -41,14 +45,14 @@ def admit(engine: Any, request: AnyRequest, arrival: Arrival) -> AnyRequest | No
         part = part_of(engine, request, key, arrival.now_ns, shown)
         engine.answer(arrival.reply_to, part.reply, part.body, part.visible_at, arrival.now_s)
         return None
-    engine.quotas.count_for(authority.charged(key, request), arrival.role, arrival.now_s)
+    engine.sender = Sender(authority.charged(key, request), arrival.role, arrival.now_s)
     if isinstance(request, Match | Fetch):
         request = replace(request, key=authority.keys_of(key, request))
     return request
 
 
 def is_denied(
-    engine: Any, request: AnyRequest | InterestRequest | Node, reply_to: Any, key: str
+    engine: Runtime, request: AnyRequest | InterestRequest | Node, reply_to: Any, key: str
 ) -> bool:
     """Whether the key lacks a right; if so, answer that."""
     more = needs_of_staged(engine.state, request)
@@ -59,13 +63,12 @@ def is_denied(
     return denial is not None
 
 
-def judged(engine: Any, request: AnyRequest, decision: Decision) -> Decision:
+def judged(engine: Runtime, request: AnyRequest, decision: Decision) -> Decision:
     """Charge what a decision stores to its key, or refuse it."""
-    state: State = engine.state
+    state = engine.state
     if not state.authority.has_rights and state.settings.stored_bytes_max >= NUMBER_MAX:
         return decision
-    made: Decision = engine.quotas.judged(state, request, decision)
-    return made
+    return state.kept(Quotas).judged(state, request, decision, engine.sender)
 
 
 def needs_of_staged(state: State, request: AnyRequest | InterestRequest | Node) -> Iterator[Need]:
@@ -75,14 +78,14 @@ def needs_of_staged(state: State, request: AnyRequest | InterestRequest | Node) 
     """
     if not isinstance(request, Commit):
         return
-    one = state.staging.of(request.client, request.transaction)
+    one = state.part(Staging).of(request.client, request.transaction)
     staged = (batch for part in request.parts for batch in one.batches(part) or ())
     for topic in {batch.topic: None for batch in staged}:
         yield Need("put", topic)
 
 
 def part_of(
-    engine: Any, request: AnyRequest, key: str, now_ns: int, shown: ShownTopics
+    engine: Runtime, request: AnyRequest, key: str, now_ns: int, shown: ShownTopics
 ) -> Decision:
     """SUBSCRIPTIONS or a STATUS of what a key may be shown, without figures of the whole proxy."""
     state = engine.state
@@ -92,9 +95,21 @@ def part_of(
         assert isinstance(request, Status)
         report = status(state, request, b"", now_ns, shown).reply
         assert isinstance(report, StatusReport)
-        uses = engine.uses(state.authority.name_of(key, request))
+        uses = key_uses(state, only=state.authority.name_of(key, request))
         part = Decision(with_uses(request, replace(report, sessions_count=0, staging=UNSET), uses))
     return without_waiting(state, request, part) if engine.disk_hangs else part
 
 
-FEATURE: Final = Feature(name="access", admit=admit, judge=judged)
+def count_groups(state: State, _stored: StoredState) -> None:
+    """Count the stored groups, once."""
+    state.kept(Quotas).begin(state)
+
+
+FEATURE: Final = Feature(
+    name="access",
+    admit=admit,
+    judge=judged,
+    tables=(CHARGE,),
+    due=ended_charges,
+    hooks=Hooks(restore=[restore, count_groups], stored=[count_stored], gone=[end_charge]),
+)

@@ -12,7 +12,7 @@ the key. Staged batches and groups are counted in memory only.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from math import ceil
 from typing import Final, Literal, TypeVar
 
@@ -27,15 +27,16 @@ from reliable_pubsub.common.core.requests import AnyRequest
 from reliable_pubsub.common.core.rights import KnownKey, Quota, Rights
 from reliable_pubsub.common.core.transaction_messages import Commit
 
+from ..core.feature import Sender
 from ..core.records import Decision, Granted, TopicCreated, TopicDeleted, Trimmed
 from ..core.replies import echo
 from ..core.state import Record, State
 from ..core.subscription_records import Subscribed
 from ..groups.records import GroupChanged
-from ..groups.state import subscription_of_group
+from ..groups.state import GroupIndex, subscription_of_group
 from ..transactions.records import Staged
-from ..transactions.staging import held_bytes
-from .accounts import Account
+from ..transactions.staging import Staging, held_bytes
+from .accounts import Account, Accounts
 from .records import Charged
 
 _WORDS: Final[Mapping[_Counted, tuple[str, str]]] = {
@@ -76,8 +77,8 @@ class _Running(Struct):
 
     def staged_bytes(self, state: State) -> int:
         """The bytes that are staged; forgets publishers without staged batches."""
-        self.staging.intersection_update(state.staging.clients)
-        return sum(map(state.staging.bytes_of, self.staging))
+        self.staging.intersection_update(state.part(Staging).clients)
+        return sum(map(state.part(Staging).bytes_of, self.staging))
 
     def has_begun(self, state: State, groups: Iterator[tuple[int, str]]) -> None:
         """Count new groups, and now and then remove those that have ended."""
@@ -102,36 +103,35 @@ class _Running(Struct):
 class Quotas:
     """Compares what keys have with what they may have."""
 
-    def __init__(self) -> None:
+    def __init__(self, connections: Callable[[], Mapping[str, int]] = dict) -> None:
+        """Nothing is counted yet.
+
+        Args:
+            connections: how many each key has that has a bound, by name.
+        """
+        self.connections = connections
         self._running: dict[str, _Running] = {}  # by name: keys of one name share their quotas
-        self.client: KnownKey | None = None  # whose request is decided
-        self._role: Role = "publisher"
-        self._now_s = 0.0
+        self._has_begun = False
+        self._now_s = 0.0  # of the newest request
 
     def begin(self, state: State) -> None:
         """Count the groups of a store: each for the key of the member that was in it first."""
-        for log in state.topics.values():
-            for name, group in log.groups.items():
+        if self._has_begun:
+            return
+        self._has_begun = True
+        for topic_id, groups in state.part(GroupIndex).of.items():
+            for name, group in groups.items():
                 member = next(iter(group.members), None)
-                key = member and state.accounts.key_of("subscriber", member)
+                key = member and state.part(Accounts).key_of("subscriber", member)
                 if key:
-                    one = (log.topic_id, subscription_of_group(name))
+                    one = (topic_id, subscription_of_group(name))
                     self._running.setdefault(key, _Running()).groups.add(one)
-
-    def count_for(self, client: KnownKey | None, role: Role, now_s: float) -> None:
-        """Charge decisions to this key from now on; None: to no key.
-
-        Args:
-            role: of the client that sends the request.
-            now_s: monotonic clock.
-        """
-        self.client, self._role, self._now_s = client, role, now_s
 
     def uses(
         self, state: State, name: str, rights: Rights
     ) -> Generator[None, None, dict[Quota, int]]:
         """What a key uses of each quota but connections; yields after each piece of the count."""
-        account = state.accounts.of.get(name, _NOTHING)
+        account = state.part(Accounts).of.get(name, _NOTHING)
         running = self._running.get(name) or _Running()
         subscriptions = yield from _subscriptions(state, account, running)
         found: dict[Quota, int] = {
@@ -145,18 +145,19 @@ class Quotas:
             found["bytes_per_s_max"] = running.pace(max(self._now_s, state.leases.now_s))
         return found
 
-    def judged(self, state: State, request: AnyRequest, decision: Decision) -> Decision:
+    def judged(
+        self, state: State, request: AnyRequest, decision: Decision, sender: Sender
+    ) -> Decision:
         """A decision, which makes records, with what it charges to its key; or its refusal.
 
         Returns:
             LIMIT, if waiting does not help; FULL, if all keys together have too much stored; BUSY,
             if bytes came too fast.
         """
-        client = self.client
+        client, role, self._now_s = sender.client, sender.role, sender.now_s
         full = _beyond_all(state, request, decision)
         if full is not None or client is None:
             return full or decision
-        role = self._role
         if client.rights.has_quotas:
             running = self._running.setdefault(client.name, _Running())
             refused = self._refused(state, request, decision, client, role, running)
@@ -164,8 +165,8 @@ class Quotas:
                 return refused
             if any(isinstance(made, Staged) for made in decision.records):
                 running.staging.add(request.client)
-                if len(running.staging) > 2 * state.staging.transactions + 1:
-                    running.staging.intersection_update(state.staging.clients)
+                if len(running.staging) > 2 * state.part(Staging).transactions + 1:
+                    running.staging.intersection_update(state.part(Staging).clients)
             begun = (
                 (made.topic_id, made.subscriber)
                 for made in decision.records
@@ -184,16 +185,16 @@ class Quotas:
         role: Role,
         running: _Running,
     ) -> Decision | None:
-        account = state.accounts.of.get(client.name, _NOTHING)
+        account = state.part(Accounts).of.get(client.name, _NOTHING)
         one = (role, request.client)
         stored_bytes = _stored_bytes(decision)
         subscriptions = _subscriptions_begun(state, request, decision)
-        owner = state.accounts.key_of(*one)
+        owner = state.part(Accounts).key_of(*one)
         # An id that was charged to another key brings all that it has. One that was charged to none
         # is older than the rights of this proxy, and keeps what it has.
         takes_over = owner not in (None, client.name) and any(map(_holds_an_id, decision.records))
         if takes_over or (stored_bytes and owner is None):
-            stored_bytes += state.accounts.stored_under(*one)
+            stored_bytes += state.part(Accounts).stored_under(*one)
         if takes_over and role == "subscriber":
             subscriptions += len(state.subscribed.get(request.client, ()))
         more: dict[_Counted, int] = {
@@ -265,7 +266,7 @@ def _bytes_going(state: State, decision: Decision, key: str | None = None) -> in
         if isinstance(made, Trimmed):
             log = state.topic_by_id[made.topic_id]
             for publisher, size_bytes in log.bytes_below(made.start, made.cut_bytes).items():
-                if key is None or state.accounts.key_of(log.put_by, publisher) == key:
+                if key is None or state.part(Accounts).key_of(log.put_by, publisher) == key:
                     count += size_bytes
     return count
 
@@ -283,7 +284,7 @@ def _charges(state: State, one: _Id, decision: Decision, key: str) -> Iterator[C
     """The records that charge to a key what a decision creates."""
     for topic in _topics_made(state, decision):
         yield Charged("topic", topic, key)
-    if state.accounts.key_of(*one) != key and any(map(_holds_an_id, decision.records)):
+    if state.part(Accounts).key_of(*one) != key and any(map(_holds_an_id, decision.records)):
         yield Charged(*one, key)
 
 
@@ -350,7 +351,7 @@ def _beyond(
 
 def _beyond_all(state: State, request: AnyRequest, decision: Decision) -> Decision | None:
     """FULL, if all keys together have as many bytes stored as the proxy may hold."""
-    most, used = state.settings.stored_bytes_max, state.accounts.stored_bytes
+    most, used = state.settings.stored_bytes_max, state.part(Accounts).stored_bytes
     more = _stored_bytes(decision) if used + TRANSACTION_BYTES_MAX > most else 0
     if not more or used + more - _bytes_going(state, decision) <= most:
         return None

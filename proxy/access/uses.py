@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from heapq import nsmallest
 
 from msgspec import UNSET, Struct
@@ -14,6 +14,7 @@ from reliable_pubsub.common.core.rights import NOTHING, QUOTAS, Quota
 from reliable_pubsub.common.core.status import AccountStatus, QuotaUse, Status, StatusReport
 
 from ..core.state import State
+from .accounts import Accounts
 from .quotas import Quotas, counted_at_once
 
 
@@ -25,24 +26,20 @@ class KeyUses(Struct, frozen=True):
 
 
 def key_uses(
-    state: State,
-    quotas: Quotas,
-    connections: Mapping[str, int],
-    *,
-    only: str | None = None,
-    rows_max: int = STATUS_ACCOUNTS_MAX,
+    state: State, *, only: str | None = None, rows_max: int = STATUS_ACCOUNTS_MAX
 ) -> Generator[None, None, KeyUses]:
     """Count what keys use; yield after each piece of bounded cost.
 
     Args:
-        connections: by name of the key, where they are bounded.
         only: the name of the one key that is shown; None: all.
     """
+    quotas = state.kept(Quotas)
+    connections = quotas.connections()
     clients = state.authority.clients_by_name()
     if not clients:
         return KeyUses()
     rows: list[AccountStatus] = []
-    for name in dict.fromkeys((*clients, *state.accounts.of)) if only is None else [only]:
+    for name in dict.fromkeys((*clients, *state.part(Accounts).of)) if only is None else [only]:
         client = clients.get(name)
         rights = client.rights if client else NOTHING
         found: dict[Quota, int] = yield from quotas.uses(state, name, rights)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from functools import reduce
+from collections.abc import Collection, Sequence
 
 from reliable_pubsub.common.core.answers import Full, Limit
 from reliable_pubsub.common.core.limits import CHOSEN_TOPICS_MAX, NUMBER_MAX
@@ -30,8 +29,8 @@ def topic_for(
 ) -> tuple[TopicLog, tuple[Record, ...]] | Decision:
     """A topic, and the records that create it and make room in it; or the refusal.
 
-    A new topic begins subscriptions of the patterns that match it. A deleted one is created again
-    where it ended: its numbers and offsets continue.
+    Subscriptions may begin with a new topic (`Hooks.begins`). A deleted one is created again where
+    it ended: its numbers and offsets continue.
 
     Args:
         others: topics that the same decision creates before it.
@@ -50,7 +49,8 @@ def topic_for(
         else:
             log = state.next_topic(topic, others)
             begins = TopicCreated(log.topic_id, topic, log.log)
-        created = (begins, *begun_by_patterns(state, log))
+        also = [record for rows in state.hooks.begins for record in rows(state, log)]
+        created = (begins, *also)
     is_new = compares and request.client not in log.publishers
     if is_new and state.lasting_publishers(log) >= state.settings.publishers_per_topic_max:
         return limit_reached(state, request, "publishers_per_topic_max")
@@ -103,18 +103,6 @@ def next_batch(
         body,
         qos,
     )
-
-
-def begun_by_patterns(state: State, log: TopicLog) -> Iterator[Subscribed]:
-    """The subscriptions that begin with a topic, by the patterns that match it."""
-    for subscriber, patterns in state.patterns.wanting(log.topic):
-        before = log.subscriptions.get(subscriber)
-        is_kept = before is not None and before.active  # the topic was deleted meanwhile
-        terms = [one.terms for one in patterns if state.authority.may_read(one.reader, log.topic)]
-        if not is_kept and terms:
-            session = state.sessions["subscriber", subscriber]
-            joined = reduce(Terms.joined, terms)
-            yield begun_after(state, log, subscriber, session, joined, session.control, log.end)
 
 
 def begun_after(

@@ -34,6 +34,4 @@ def committed(state: State, lsn: int) -> list[LogBatch]:
     for batch in batches:
         topics[batch.topic_id].durable_end = batch.base + batch.count
         state.touched_topics.add(batch.topic_id)
-        if state.patterns.of:
-            state.patterns.has_come(batch.topic_id)
     return batches

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.core.answers import Busy, StorageFull
 from reliable_pubsub.common.core.message_base import Reply
-from reliable_pubsub.common.core.requests import AnyRequest, Put
-from reliable_pubsub.common.core.transaction_messages import Abort, Commit, Stage
+from reliable_pubsub.common.core.requests import AnyRequest
 
 from .feature import Tables
 from .records import Decision
@@ -49,7 +48,7 @@ def without_waiting(state: State, request: AnyRequest, decision: Decision) -> De
 
     Records are not applied, so memory does not grow until the disk responds again.
     """
-    if isinstance(request, Stage | Abort):  # in memory; their COMMIT is put off
+    if _is_in_memory(decision):
         return decision
     if decision.visible_at > state.durable_lsn:
         return Decision(not_yet(state, request))
@@ -57,14 +56,9 @@ def without_waiting(state: State, request: AnyRequest, decision: Decision) -> De
 
 
 def without_storage(state: State, request: AnyRequest, decision: Decision) -> Decision:
-    """While puts are paused, or the disk is full: serve what stores no message."""
-    if not decision.records:
+    """While the disk is full: serve what stores no message."""
+    if not state.is_storage_full or not decision.records or _is_in_memory(decision):
         return decision
-    paused = state.administration.paused
-    if paused is not None and isinstance(request, Put | Stage | Commit):
-        return Decision(_paused(state, request, paused))
-    if not state.is_storage_full or isinstance(request, Stage | Abort):
-        return decision  # what is staged is in memory; its COMMIT is refused
     stores = any(record.batch is not None for record in decision.records)
     if state.storage_full_until_s is None and not stores:
         return decision  # it may use what is kept free for this (rule R37)
@@ -74,14 +68,9 @@ def without_storage(state: State, request: AnyRequest, decision: Decision) -> De
     return Decision(StorageFull(**echo(state, request), text=text))
 
 
-def _paused(state: State, request: AnyRequest, reason: str) -> Busy:
-    """Puts are paused; what was stored before is still answered DUPLICATE or COMMIT_ACK."""
-    why = f" ({reason})" if reason else ""
-    text = (
-        f"an operator has paused puts at this proxy{why}; nothing was stored. Gets continue, "
-        "and puts after `reliable-pubsub admin resume`: ask again later"
-    )
-    return Busy(**echo(state, request), text=text)
+def _is_in_memory(decision: Decision) -> bool:
+    """Return whether a decision has records, and the store writes none of them."""
+    return bool(decision.records) and not any(one.is_stored for one in decision.records)
 
 
 def not_stored(state: State, reply: Reply) -> StorageFull:

@@ -14,15 +14,14 @@ Values go in, values come out. The shell around it (`server.py`; for seeds
 `scripts/simulator/simulated_proxy.py`; in tests `fakes.MemoryProxy`) has socket, disk and clock:
 
     receive(frames, reply_to)    a request           Answer      frames for a client
-    offered(frames)              a put at QoS 0      Work        records for the store
-    committed(lsn)               the store has it    Visible     batches that may be read now
-    failed(stored)               the disk was full   Down        frames to push
-    tick(now)                    time has passed     Want        patterns for QoS 0 publishers
-    end_turn()                   no more requests    Denial      audit log: a refused request
-                                                     Deed        audit log: an operator's action
+    committed(lsn)               the store has it    Work        records for the store
+    failed(stored)               the disk was full   Visible     batches that may be read now
+    tick(now)                    time has passed
+    end_turn()                   no more requests
 
-`outputs` has them in order; the simulator tries a crash between any two of them. A GET that waits
-(`waiting_gets.py`) is decided again at the end of a turn in which messages became visible.
+`outputs` has them in order, with those of features; the simulator tries a crash between any two. A
+GET that waits (`waiting_gets.py`) is decided again at the end of a turn in which messages became
+visible. Features add verbs and rows for other moments (`feature.py`); the engine names none.
 
 Source: group commit and its order, Gray and Reuter, Transaction Processing (1992), 10.3; the form
 (no input, no output), websockets' `Protocol` and h11.
@@ -32,7 +31,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -42,7 +41,6 @@ from reliable_pubsub.common.access.core.authorisation import Authority
 from reliable_pubsub.common.core.answers import MessageBatches, Refusal
 from reliable_pubsub.common.core.batch import ENTRY_BYTES
 from reliable_pubsub.common.core.errors import MalformedError
-from reliable_pubsub.common.core.group_messages import Take, Taken
 from reliable_pubsub.common.core.limits import (
     BODY_BYTES_MAX,
     CACHE_BYTES_MAX,
@@ -51,28 +49,18 @@ from reliable_pubsub.common.core.limits import (
 )
 from reliable_pubsub.common.core.message_base import Reply, Role
 from reliable_pubsub.common.core.requests import AnyRequest, Hello
-from reliable_pubsub.common.core.status import StatusReport
 from reliable_pubsub.common.core.wire import decode_request, encode
-from reliable_pubsub.relay.core.unstored import decode_offer
 
-from ..access.quotas import Quotas
-from ..access.uses import KeyUses, key_uses
-from ..operators.history import subscriber_of
-from ..operators.records import Administered
-from ..push.pushes import Pushes
-from ..qos0.interest import Wanted
-from ..qos0.verbs import BecameOfOffer, patterns_listening, take_offer
 from . import applying, broker
 from .counts import Counts
-from .feature import Arrival, Tables
+from .feature import Arrival, Sender, Tables
 from .local_time import LocalTime
-from .outputs import Answer, Deed, HeldAnswer, Output, Visible, Work
+from .outputs import Answer, HeldAnswer, Visible, Work
 from .records import Decision
-from .replies import echo, malformed, misplaced, not_served, too_many
+from .replies import malformed, misplaced, not_served, too_many
 from .sessions import heard
 from .state import BrokerSettings, EngineTiming, Record, Setup, State
 from .stored import StoredState
-from .subscription_records import Expired
 from .waiting_gets import OVERTAKEN, WaitingGet, WaitingGets
 
 UNWRITTEN_BYTES_MAX: Final = 16 * MIB  # above it puts, and `snapshot` ACKs, wait for the disk
@@ -89,32 +77,17 @@ class Engine:
         tables: Tables,
         *,
         timing: EngineTiming = EngineTiming(),  # noqa: B008  (frozen)
-        pushes: Pushes | None = None,
-        ingress_endpoint: str = "",
-        describe: Callable[[StatusReport, Engine], StatusReport] = lambda report, _: report,
-        connections: Callable[[], dict[str, int]] = dict,
     ) -> None:
-        """Create an engine from the stored state.
-
-        Args:
-            tables: what its features have registered.
-            pushes: the links to push to; None: pushing is off.
-            ingress_endpoint: sent to publishers at QoS 0.
-            describe: adds to a STATUS what only the shell knows.
-            connections: how many each key has that has a bound, by name.
-        """
-        self._setup = setup
-        self._tables = tables
+        """Create an engine from the stored state; `tables` has the rows of its features."""
+        self._setup = replace(setup, hooks=tables.hooks)
+        self.tables = tables
         self._timing = timing
-        self.ingress_endpoint = ingress_endpoint
-        self.describe = describe
-        self._connections = connections
-        self.pushes = pushes or Pushes(boot=setup.boot)
         self.state = self._new_state(stored)
         self.local = LocalTime()
-        self.wanted = Wanted(self.pushes)
-        self.waiting = WaitingGets()
-        self.outputs: deque[Output] = deque()  # to be carried out in this order
+        self.waiting = WaitingGets(tables.waits, tables.of_subscribers)
+        self.sender = Sender()
+        self.has_turn_work = False  # for the rows of `turn`
+        self.outputs: deque[object] = deque()  # to be carried out in this order
         # What waits for the disk; `takes_more` keeps it bounded (rule R27).
         self.held: deque[HeldAnswer] = deque()
         self._applied: list[Record] = []  # and not handed to the store
@@ -124,8 +97,6 @@ class Engine:
         self.unwritten_bytes = 0
         self.disk_hangs = False  # a commit takes longer than `disk_patience_s`
         self._looks_for_room_s = 0.0  # when the store is next asked for room, on a full disk
-        self.quotas = Quotas()
-        self.quotas.begin(self.state)
         self.requests_count = 0
         self.malformed_count = 0
         self.counts = Counts()
@@ -142,7 +113,8 @@ class Engine:
         self.state.authority = authority
         self.state.interest_version += 1  # a key may be shown more
         self.waiting.end_all()
-        self.pushes.revoke(gone)
+        for governed in self.tables.governed:
+            governed(self, gone)
 
     def reconfigure(self, settings: BrokerSettings) -> None:
         """Decide by these settings from now on, also after a failed commit."""
@@ -186,7 +158,7 @@ class Engine:
         try:
             request, body = decode_request(frames)
         except MalformedError as error:
-            if not any(foreign(self, frames, arrival) for foreign in self._tables.foreign):
+            if not any(foreign(self, frames, arrival) for foreign in self.tables.foreign):
                 self.malformed_count += 1
                 self.answer(reply_to, malformed(self.state, str(error)))
             return
@@ -194,17 +166,17 @@ class Engine:
         if excess is not None:
             self.answer(reply_to, too_many(self.state, request, excess))
             return
-        if type(request) not in self._tables.verbs:
+        if type(request) not in self.tables.verbs:
             self.malformed_count += 1
             self.answer(reply_to, not_served(self.state, request))
             return
-        endpoint = self._tables.endpoints.get(type(request), "subscriber")
+        endpoint = self.tables.endpoints.get(type(request), "subscriber")
         is_here = (request.role if isinstance(request, Hello) else endpoint) in (role, None)
         if is_here:
             self.counts.requests[type(request)] += 1
             self.counts.received_bytes += len(body)
         arrival.is_here = is_here
-        for admit in self._tables.admit:
+        for admit in self.tables.admit:
             admitted = admit(self, request, arrival)
             if admitted is None:
                 return
@@ -224,12 +196,13 @@ class Engine:
             The decision; a GET that waits is decided again.
         """
         self.local.pass_to(self.state, now_s, now_ns)
-        heard(self.state, request, self._setup.attention.at(now_s))
+        renews = self.tables.of_subscribers.get(type(request), False)
+        heard(self.state, request, self._setup.attention.at(now_s), renews=renews)
         if self.waiting.of:
             self.waiting.heard(request, reply_to)
         decision = self._decide(request, body, now_ns)
         waits = decision.is_empty and self.waiting.keep(
-            self.state, request, reply_to, now_s, self.quotas.client
+            self.state, request, reply_to, now_s, self.sender.client
         )
         if not waits:
             self.answer(reply_to, decision.reply, decision.body, decision.visible_at, now_s)
@@ -239,15 +212,15 @@ class Engine:
         """Decide, and apply the records of the decision."""
         state = self.state
         kind = type(request)
-        decision = self._tables.verbs[kind](state, request, body, now_ns)
-        if kind in self._tables.completes:
-            decision = self._tables.completes[kind](self, request, decision)
-        if state.administration.paused is not None or state.is_storage_full:
+        decision = self.tables.verbs[kind](state, request, body, now_ns)
+        for complete in self.tables.completes.get(kind, ()):
+            decision = complete(self, request, decision)
+        if state.is_storage_full:
             decision = broker.without_storage(state, request, decision)
         if self.disk_hangs:
             decision = broker.without_waiting(state, request, decision)
         if decision.records:
-            for judge in self._tables.judge:
+            for judge in self.tables.judge:
                 decision = judge(self, request, decision)
             self._apply(decision.records)
         return decision
@@ -273,53 +246,19 @@ class Engine:
         else:
             self.held.append(HeldAnswer(visible_at, now_s, reply_to, reply, frames))
 
-    def uses(self, only: str | None = None) -> Generator[None, None, KeyUses]:
-        """What each key, or one, uses of its quotas; yields after each piece of the count."""
-        return key_uses(self.state, self.quotas, self._connections(), only=only)
-
     def _apply(self, records: Sequence[Record]) -> None:
         applying.apply(self.state, records)
         size_bytes = 0
         for record in records:
             size_bytes += ENTRY_BYTES + len(getattr(record, "body", b""))
             self._is_urgent = self._is_urgent or record.urgent
-            if isinstance(record, Expired):
-                self.waiting.has_changed(record.subscriber)
-            elif isinstance(record, Administered):
-                self.waiting.has_changed(subscriber_of(record.action))
+            if self.waiting.of and record.wakes:
+                self.waiting.has_changed(record.wakes)
         self._applied.extend(records)
         self._unwritten.append((self.state.lsn, size_bytes))
         self.unwritten_bytes += size_bytes
         if self._setup.durability == "snapshot" and self.unwritten_bytes <= UNWRITTEN_BYTES_MAX:
             self._show(self.state.lsn)  # memory counts as durable, while all can be read from it
-
-    def offered(
-        self, frames: Sequence[bytes], *, now_ns: int, key: str = ""
-    ) -> BecameOfOffer | None:
-        """Take a QoS 0 message: push it and keep it in its ring; no record is made.
-
-        Returns:
-            The outcome; None if the frames are not an offer.
-        """
-        try:
-            offered = decode_offer(frames)
-        except MalformedError:
-            return None
-        denial = self.state.authority.denial_of_offer(key, offered.offer.publisher, offered.topic)
-        if denial is not None:
-            self.outputs.append(denial)
-            return "refused"
-        is_pushed = self.pushes.is_wanted(offered.topic)
-        patterns = patterns_listening(self.state, offered.topic)
-        is_wanted = is_pushed or bool(patterns) or offered.topic in self.state.listened_topics
-        taken = take_offer(self.state, offered, is_wanted=is_wanted, now_ns=now_ns)
-        if taken == "refused" or taken == "unwanted":
-            return taken
-        self.waiting.has_come(offered.topic, *patterns, to_ring=True)
-        if is_pushed:
-            number = self.state.rings.number
-            self.outputs.append(self.pushes.unstored(offered.topic, taken, offered.body, number))
-        return "taken"
 
     # Reports of the store.
 
@@ -334,21 +273,16 @@ class Engine:
         """Release the answers that depend on records up to `lsn`; their batches may be read."""
         state = self.state
         batches = applying.committed(state, lsn) if lsn > state.durable_lsn else ()
-        while state.administration.done:
-            self.outputs.append(Deed(state.administration.done.popleft()))
+        for visible in self.tables.visible:
+            visible(self, batches)
         while self.held and self.held[0].visible_at <= state.durable_lsn:
             held = self.held.popleft()
             self.outputs.append(Answer(held.reply_to, held.frames))
         if batches:
             self.outputs.append(Visible(batches))
-            for batch in batches:
-                log = state.topic_by_id[batch.topic_id]
-                if self.pushes.is_used:
-                    self.pushes.take(log.topic, log.log, batch)
-                if self.waiting.of:
-                    self.waiting.has_come(log.topic)
-                    for pattern in state.patterns.patterns_of(log.topic_id):
-                        self.waiting.has_come(pattern)
+            if self.waiting.of:
+                for batch in batches:
+                    self.waiting.has_come(state.topic_by_id[batch.topic_id].topic)
 
     def failed(self, stored: StoredState, why: str, *, now_s: float) -> None:
         """The disk is full: discard all records since the last `committed`.
@@ -401,7 +335,7 @@ class Engine:
         self.local.look(self.state, now_s, now_ns)
         if due := self._due(now_s):
             self._apply(due)
-        for freed in self._tables.freed:
+        for freed in self.tables.freed:
             for topic in freed(self.state):
                 self.waiting.has_come(topic)
         if not self._applied:
@@ -414,41 +348,39 @@ class Engine:
             self._looks_for_room_s = now_s + self._setup.settings.storage_retry_s
             self.flush()
             self.outputs.append(Work((), self.state.lsn))
-        want = self.wanted.changes(self.state)
-        if want is not None:
-            self.outputs.append(want)
+        for row in self.tables.tick:
+            row(self)
 
     def _due(self, now_s: float) -> Sequence[Record]:
-        return broker.due(self.state, self._tables, now_s=now_s)
+        return broker.due(self.state, self.tables, now_s=now_s)
 
     @property
     def is_turn_due(self) -> bool:
         """Whether `end_turn` has anything to do."""
-        pushes_are_due = self.pushes.is_used and self.pushes.is_turn_due
-        return self._is_urgent or bool(self.waiting.due) or pushes_are_due
+        return self._is_urgent or self.has_turn_work or bool(self.waiting.due)
 
     def end_turn(self, *, now_s: float, now_ns: int) -> None:
-        """End a turn of the loop: return work that a reply waits for, some pushes, some gets."""
+        """End a turn of the loop: return work that a reply waits for, decide some gets again."""
         if self._is_urgent:
             self.flush()
-        if self.pushes.is_used:
-            self.outputs.extend(self.pushes.turn())
+        if self.has_turn_work:
+            more = [turn(self) for turn in self.tables.turn]
+            self.has_turn_work = any(more)
         if self.waiting.due:
             self.state.leases.now_s = self._setup.attention.at(now_s)
             for get in self.waiting.turn():
                 self._end_wait(get, now_s, now_ns)
 
     def _end_wait(self, get: WaitingGet, now_s: float, now_ns: int) -> None:
-        """Decide a request that has waited; a TAKE for which others were faster waits on."""
+        """Decide a request that has waited; one for which others were faster waits on."""
         request = get.request
-        if isinstance(request, Take) and get.until_s == OVERTAKEN:
-            # Its sender has asked again, and would never learn what it was granted.
-            nothing = Taken(**echo(self.state, request))
-            self.answer(get.reply_to, nothing, None, self.state.lsn, now_s)
+        nothing = self.waiting.nothing_for(request)
+        if nothing is not None and get.until_s == OVERTAKEN:
+            self.answer(get.reply_to, nothing(self.state, request), None, self.state.lsn, now_s)
             return
-        self.quotas.count_for(get.client, "subscriber", now_s)
+        self.sender = Sender(get.client, "subscriber", now_s)
         decision = self._decide(request, b"", now_ns)
-        waits_on = isinstance(request, Take) and decision.is_empty
+        waits_on = nothing is not None and decision.is_empty
         if not (waits_on and self.waiting.keep_again(get, now_s)):
             self.answer(get.reply_to, decision.reply, decision.body, decision.visible_at, now_s)
 

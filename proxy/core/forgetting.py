@@ -12,7 +12,7 @@ from typing import Final
 from reliable_pubsub.common.core.message_base import Role
 
 from .records import Forgotten, Trimmed, trimmed_to
-from .state import State
+from .state import Record, State
 from .topic_log import TopicLog
 
 # An older version granted any epoch. A higher one is kept, else it would become everyone's floor.
@@ -39,39 +39,38 @@ def trims_due(state: State) -> Sequence[Trimmed]:
     return records
 
 
-def forgotten(state: State) -> Sequence[Forgotten]:
+def forgotten(state: State) -> Sequence[Record]:
     """Ended entries without effect beyond the number that is kept.
 
     Only durable ones: a crash must not bring back an entry that a client saw as removed.
     """
     at_once_max = state.settings.memory.at_once_max
-    records: list[Forgotten] = []
+    records: list[Record] = []
     for session in _sessions(state):
         records += session
         if len(records) >= at_once_max:
             return records  # without a cut: a session goes with its numbers
-    records += (Forgotten("charge", one) for one in islice(state.accounts.ended, at_once_max))
     for topic_id in sorted(state.crowded_topics):
         records += _entries_of(state, state.topic_by_id[topic_id])
     return records[:at_once_max]
 
 
-def session_forgotten(state: State, role: Role, client: str) -> Sequence[Forgotten]:
+def session_forgotten(state: State, role: Role, client: str) -> Sequence[Record]:
     """Return the records that remove an id; its epochs and lower ones are not granted again.
 
     The numbers of a unique id go with it: no later process compares its own with them.
     """
     epoch = state.sessions[role, client].epoch
-    gone = [Forgotten("session", (role, client), max(epoch, state.epoch_floor))]
+    floor = max(epoch, state.epoch_floor)
+    gone: list[Record] = [Forgotten("session", (role, client), floor)]
     if role == "publisher" and client in state.unique_numbers:
         topics = sorted(state.unique_numbers[client])
         gone += [Forgotten("publisher", (topic_id, client, 2)) for topic_id in topics]
-        if client in state.last_transactions:
-            gone.append(Forgotten("transaction", (client,)))
+    gone += [record for forgets in state.hooks.forgets for record in forgets(state, role, client)]
     return gone
 
 
-def _sessions(state: State) -> Iterator[Sequence[Forgotten]]:
+def _sessions(state: State) -> Iterator[Sequence[Record]]:
     memory = state.settings.memory
     excess = len(state.idle_sessions) - memory.idle_sessions_max
     idle = (one for one in state.idle_sessions if state.sessions[one].epoch <= EPOCH_FORGOTTEN_MAX)

@@ -12,23 +12,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from reliable_pubsub.common.core.patterns.pattern import Pattern
+from reliable_pubsub.common.core.message_base import Terms
 from reliable_pubsub.common.core.status import LEASES_TO_EXPIRY
 
-from ..patterns.records import PatternEnded
 from .state import State
 from .subscription_records import Expired
 
 
 def longest_wait_s(state: State, client: str) -> float:
     """How long a request of a subscriber may wait: half its shortest lease, or without end."""
-    if not (state.leases.ends or state.leases.pattern_ends):
+    if not state.leases.ends:
         return math.inf
     mine = [
         state.topic_by_id[one].subscriptions[client].terms
         for one in state.subscribed.get(client, ())
     ]
-    mine += [one.terms for one in state.patterns.of.get(client, {}).values()]
+    return shortest_wait_s(mine)
+
+
+def shortest_wait_s(mine: Sequence[Terms]) -> float:
+    """Return half the shortest lease of subscriptions; infinite if they have none."""
     return min((terms.lease_ms / 2000 for terms in mine if terms.lease_ms), default=math.inf)
 
 
@@ -48,41 +51,16 @@ def ended_leases(state: State) -> Sequence[Expired]:
     return ended
 
 
-def ended_patterns(state: State) -> Sequence[PatternEnded]:
-    """The clean patterns whose subscriber has been silent for too long by now."""
-    leases = state.leases
-    now_s = leases.now_s
-    ended: list[PatternEnded] = []
-    for client in leases.pattern_ends.take_below(now_s, lambda key: patterns_end_s(state, key)):
-        session = state.sessions["subscriber", client]
-        head = (session.epoch, session.nonce, session.control)
-        for pattern, lease_ms in _clean_patterns(state, client).items():
-            if _ends_s(state, client, lease_ms) < now_s:
-                ended.append(PatternEnded(client, pattern, *head))
-    return ended
-
-
-def patterns_end_s(state: State, client: str) -> float | None:
-    """When the first clean pattern of a subscriber ends unless it is heard; None: there is none."""
-    leases_ms = _clean_patterns(state, client).values()
-    return _ends_s(state, client, min(leases_ms)) if leases_ms else None
-
-
-def _clean_patterns(state: State, client: str) -> dict[Pattern, int]:
-    """The clean patterns of a subscriber, with their leases."""
-    mine = state.patterns.of.get(client, {}).items()
-    return {pattern: one.terms.lease_ms for pattern, one in mine if one.is_clean}
-
-
 def lease_ends_s(state: State, key: tuple[int, str]) -> float | None:
     """When a subscription expires unless it is heard; None: it no longer has a lease."""
     topic_id, client = key
     one = state.topic_by_id[topic_id].subscriptions.get(client)
     if one is None or not one.listens or not one.terms.lease_ms:
         return None
-    return _ends_s(state, client, one.terms.lease_ms)
+    return ends_s(state, client, one.terms.lease_ms)
 
 
-def _ends_s(state: State, client: str, lease_ms: int) -> float:
+def ends_s(state: State, client: str, lease_ms: int) -> float:
+    """Return when a lease of a subscriber ends unless it is heard."""
     heard_s = state.leases.now_s - state.leases.silent_s(client)
     return heard_s + LEASES_TO_EXPIRY * lease_ms / 1000

@@ -17,7 +17,6 @@ class Leases:
         self.since_s: float | None = None  # when this proxy began to listen
         self.heard_s: dict[str, float] = {}
         self.ends: LowerBounds[tuple[int, str]] = LowerBounds()  # by topic id and subscriber
-        self.pattern_ends: LowerBounds[str] = LowerBounds()  # by subscriber with a clean pattern
 
     def forget(self, client: str) -> None:
         """Forget a subscriber that has no session."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from reliable_pubsub.common.core.answers import Busy, Conflict, Duplicate, Gap, PutAck
 from reliable_pubsub.common.core.dead_letter import DEAD_SUFFIX
 from reliable_pubsub.common.core.requests import Put
+from reliable_pubsub.common.core.transaction_messages import Stage
 
-from ..dead_letters.verbs import for_subscribers_only
 from .appending import next_batch, topic_for
 from .records import Decision
-from .replies import echo
+from .replies import echo, malformed
 from .sessions import fence
 from .state import State
 from .topic_log import PublisherMark, TopicLog
@@ -61,6 +61,12 @@ def put(state: State, request: Put, body: bytes, now_ns: int) -> Decision:
         offset=batch.base,
     )
     return Decision(reply, (*before, batch), state.lsn + len(before) + 1)
+
+
+def for_subscribers_only(state: State, request: Put | Stage) -> Decision:
+    """Refuse a put to a topic of dead letters, which only subscribers make."""
+    text = f"topic {request.topic!r} takes dead letters of subscribers only; put elsewhere"
+    return Decision(malformed(state, text, request))
 
 
 def repeated_put(state: State, request: Put, log: TopicLog, mark: PublisherMark) -> Decision:

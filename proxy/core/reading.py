@@ -40,18 +40,16 @@ def get(state: State, request: Get, _body: bytes, _now_ns: int) -> Decision:
         end = subscription.cursor
         reply = Lost(**echo(state, request), first=cursor, end=end, operator=True)
     elif cursor < log.start:
-        removed = True if state.administration.has_removed(request.topic, cursor) else UNSET
+        removed = True if cursor < log.removed_to else UNSET
         reply = Lost(**echo(state, request), first=cursor, end=log.start, operator=removed)
         visible_at = max(visible_at, log.trim_lsn)
     elif cursor < (kept_from := log.kept_from):
         bound = log.retention.waiting_messages_max
         reply = Lost(**echo(state, request), first=cursor, end=kept_from, waiting_max=bound)
     elif cursor == log.durable_end:
-        ring = state.rings.ends.get(request.topic, UNSET)
-        reply = NoMessagesYet(**echo(state, request), end=cursor, ring=ring)
+        reply = NoMessagesYet(**echo(state, request), end=cursor)
     else:
-        ring = state.rings.ends.get(request.topic, UNSET)
-        reply, body = batches_from(state, request, log, cursor, ring=ring)
+        reply, body = batches_from(state, request, log, cursor)
         if isinstance(reply, MessageBatches):
             last = reply.batches[-1]
             shown = last.base + last.count

@@ -5,19 +5,28 @@ The records of subscriptions are in `subscription_records.py`, those of a featur
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from msgspec import Struct
 
 from reliable_pubsub.common.core import journal
 from reliable_pubsub.common.core.answers import AnyReply
-from reliable_pubsub.common.core.limits import NUMBER_MAX
 from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.common.core.names import is_unique_id
 
 from .batches import LogBatch
 from .lines import Lines, seen_in
 from .rows import FLOORS, Writes, row_crc, row_key
+from .schema import (
+    DELETED_TOPIC,
+    META,
+    MOVED_SUBSCRIPTION,
+    PUBLISHER,
+    SESSION,
+    SKIPPED_RANGE,
+    SUBSCRIPTION,
+    TOPIC,
+)
 from .state import Record, State
 from .stored import ForgottenKind
 from .subscriptions import Session
@@ -47,12 +56,13 @@ class TopicCreated(Record, frozen=True, gc=False):
         log = TopicLog(self.topic_id, self.topic, self.log, retention, lsn=state.lsn)
         state.topics[self.topic] = state.topic_by_id[self.topic_id] = log
         state.last_topic_id = self.topic_id
-        state.patterns.add_topic(log)
+        for created in state.hooks.created:
+            created(state, log)
 
     def store(self, writes: Writes) -> None:
         """Add a row without messages."""
         writes.topics[self.topic_id] = (self.topic, self.log)
-        writes.rows["topic"][self.topic_id,] = (self.topic_id, self.topic, self.log, 0, 0, 0)
+        writes.rows[TOPIC][self.topic_id,] = (self.topic_id, self.topic, self.log, 0, 0, 0)
 
     def describe(self, lines: Lines) -> None:
         """Write its name and log."""
@@ -69,13 +79,17 @@ class TopicDeleted(Record, frozen=True, gc=False):
     def apply(self, state: State) -> None:
         """Hide the topic, or show it again."""
         topic = state.topic_by_id[self.topic_id].topic
-        (state.deleted_topics.discard if self.is_back else state.deleted_topics.add)(topic)
-        state.index_charge("topic", topic)
+        if self.is_back:
+            state.deleted_topics.discard(topic)
+        else:
+            state.deleted_topics.add(topic)
+            for gone in state.hooks.gone:
+                gone(state, None, topic)
         state.interest_changed()
 
     def store(self, writes: Writes) -> None:
         """Mark the topic as deleted, or remove the mark."""
-        writes.rows["deleted_topic"][self.topic_id,] = None if self.is_back else (self.topic_id,)
+        writes.rows[DELETED_TOPIC][self.topic_id,] = None if self.is_back else (self.topic_id,)
 
 
 class Appended(LogBatch, Record, frozen=True, gc=False):
@@ -105,7 +119,8 @@ def append(state: State, batch: LogBatch) -> None:
     log = state.topic_by_id[batch.topic_id]
     log.append(batch, state.lsn, state.local_ns)
     state.newest_ns = max(state.newest_ns, batch.timestamp_ns)
-    state.accounts.stored(log.put_by, batch.publisher, len(batch.body))
+    for stored in state.hooks.stored:
+        stored(state, log, batch.publisher, len(batch.body))
     if batch.qos == 1:
         state.index_ended(log)
         return
@@ -125,7 +140,7 @@ def store_batch(writes: Writes, batch: LogBatch) -> None:
     row = (row_key(topic_id, base), *columns, row_crc(*columns), batch.body)
     writes.batches.append(row)
     newest = (topic_id, publisher, first, count, base, crc, qos)
-    writes.rows["publisher"][topic_id, publisher, qos] = newest
+    writes.rows[PUBLISHER][topic_id, publisher, qos] = newest
 
 
 class LetterStored(Record, frozen=True, gc=False):
@@ -171,19 +186,21 @@ class Granted(Record, frozen=True, gc=False):
     def store(self, writes: Writes) -> None:
         """Replace the session."""
         row = (self.role, self.client, self.epoch, self.nonce, 0)
-        writes.rows["session"][self.role, self.client] = row
+        writes.rows[SESSION][self.role, self.client] = row
 
     def describe(self, lines: Lines) -> None:
         """Write the epoch."""
         lines.line(journal.GrantedLine, role=self.role, client=self.client, epoch=self.epoch)
 
 
+_FORGOTTEN: Final = {"session": SESSION, "subscription": SUBSCRIPTION, "publisher": PUBLISHER}
+
+
 class Forgotten(Record, frozen=True, gc=False):
     """An entry that can no longer have an effect is removed (rule R26).
 
-    It is an id without subscriptions or numbers, an ended subscription, a QoS 1 publisher, or a
-    charge of what no longer exists; at an operator's request also the numbers of a publisher and
-    its last transaction.
+    It is an id without subscriptions or numbers, an ended subscription, or a QoS 1 publisher; at an
+    operator's request also the numbers of a publisher.
     """
 
     urgent: ClassVar[bool] = False
@@ -197,10 +214,6 @@ class Forgotten(Record, frozen=True, gc=False):
         match self.kind:
             case "session":
                 self._forget_session(state, *key)
-            case "transaction":
-                del state.last_transactions[key[0]]
-            case "charge":
-                state.accounts.ended.pop(key, None)
             case "subscription":
                 log = state.topic_by_id[key[0]]
                 del log.subscriptions[key[1]]
@@ -215,28 +228,27 @@ class Forgotten(Record, frozen=True, gc=False):
     def _forget_session(self, state: State, role: Role, client: str) -> None:
         del state.sessions[role, client]
         state.idle_sessions.pop((role, client), None)
-        state.index_charge(role, client)
         if role == "subscriber":
             state.leases.forget(client)
         else:
             state.numbered.discard(client)
             state.unique_numbers.pop(client, None)
-            state.staging.drop_up_to(client, NUMBER_MAX)
+        for gone in state.hooks.gone:
+            gone(state, role, client)
         if self.floor > state.epoch_floor:
             state.epoch_floor, state.epoch_floor_lsn = self.floor, state.lsn
 
     def store(self, writes: Writes) -> None:
         """Remove its row, and keep the floor."""
-        table = "last_transaction" if self.kind == "transaction" else self.kind
-        writes.rows[table][self.key] = None
+        writes.rows[_FORGOTTEN[self.kind]][self.key] = None
         if self.kind == "subscription":
-            writes.rows["moved_subscription"][self.key] = None
-            writes.rows["skipped_range"][self.key] = None
+            writes.rows[MOVED_SUBSCRIPTION][self.key] = None
+            writes.rows[SKIPPED_RANGE][self.key] = None
         name = FLOORS.get(self.kind)
         if name is not None and self.floor:
-            before = writes.rows["meta"].get((name,))
+            before = writes.rows[META].get((name,))
             floor = max(self.floor, int(before[1]) if before else 0)
-            writes.rows["meta"][name,] = (name, str(floor))
+            writes.rows[META][name,] = (name, str(floor))
 
 
 class Trimmed(Record, frozen=True, gc=False):
@@ -254,9 +266,9 @@ class Trimmed(Record, frozen=True, gc=False):
     def apply(self, state: State) -> None:
         """Remove the oldest messages of the topic."""
         log = state.topic_by_id[self.topic_id]
-        for publisher, size_bytes in log.bytes_below(self.start, self.cut_bytes).items():
-            if not state.accounts.stored(log.put_by, publisher, -size_bytes):
-                state.index_charge(log.put_by, publisher)
+        for stored in state.hooks.stored:
+            for publisher, size_bytes in log.bytes_below(self.start, self.cut_bytes).items():
+                stored(state, log, publisher, -size_bytes)
         cut_batches, cut_bytes = self.cut_batches, self.cut_bytes
         log.trim(self.start, state.lsn, cut_batches=cut_batches, cut_bytes=cut_bytes)
 
@@ -270,7 +282,7 @@ class Trimmed(Record, frozen=True, gc=False):
         places = (row_key(topic_id, 0), row_key(topic_id, start))
         writes.last.append(("DELETE FROM batch WHERE place >= ? AND place < ?", places))
         row = (topic_id, *writes.topics[topic_id], start, self.end, self.timestamp_ns)
-        writes.rows["topic"][topic_id,] = row
+        writes.rows[TOPIC][topic_id,] = row
 
     def describe(self, lines: Lines) -> None:
         """Write the new start."""

@@ -58,9 +58,10 @@ def misplaced(state: State, request: AnyRequest, role: Role) -> Malformed:
     return malformed(state, text, request)
 
 
-def not_served(state: State, request: AnyRequest) -> Malformed:
-    """Answer a request of a feature that this proxy does not have."""
-    text = f"{request.__struct_config__.tag} is not served: this proxy runs without that feature"
+def not_served(state: State, request: AnyRequest, field: str = "") -> Malformed:
+    """Answer a request, or a field of one, of a feature that this proxy does not have."""
+    what = f"{request.__struct_config__.tag} {field}".strip()
+    text = f"{what} is not served: this proxy runs without that feature"
     return malformed(state, text, request)
 
 

@@ -19,6 +19,7 @@ from msgspec import Struct, field
 
 from reliable_pubsub.common.core.limits import CHOSEN_TOPICS_MAX
 
+from .schema import StoredTable
 from .stored import ForgottenKind
 
 OFFSET_BITS: Final = 47  # 1.4e14 messages in a topic: four years at a million a second
@@ -28,20 +29,6 @@ ROWS_PER_STATEMENT: Final = 32
 FLOORS: Final[Mapping[ForgottenKind, str]] = {  # names in the table `meta`
     "session": "epoch_floor",
     "subscription": "generation_floor",
-}
-PAUSED: Final = "paused"  # in the table `meta`: the reason; no row: puts go on
-_KEYS: Final[Mapping[str, Sequence[str]]] = {  # of the tables whose rows are removed one by one
-    "charge": ("kind", "name"),
-    "consumer_group": ("topic_id", "name"),
-    "deleted_topic": ("topic_id",),
-    "last_transaction": ("client",),
-    "meta": ("name",),
-    "moved_subscription": ("topic_id", "subscriber"),
-    "skipped_range": ("topic_id", "subscriber"),
-    "pattern_subscription": ("subscriber", "kind", "text"),
-    "publisher": ("topic_id", "publisher", "qos"),
-    "subscription": ("topic_id", "subscriber"),
-    "session": ("role", "client"),
 }
 encode: Final = msgspec.msgpack.Encoder().encode  # a column that is a structure
 
@@ -69,7 +56,7 @@ class Writes(Struct):
     topics: dict[int, tuple[str, str]]
     batches: list[Row] = []
     # By table, then by key: the newest row without its CRC-32; None: it is removed.
-    rows: defaultdict[str, dict[Row, Row | None]] = field(
+    rows: defaultdict[StoredTable, dict[Row, Row | None]] = field(
         default_factory=partial(defaultdict, dict)
     )
     last: list[Statement] = []  # after all rows
@@ -94,11 +81,11 @@ def statements(records: Sequence[Stored], topics: dict[int, tuple[str, str]]) ->
     inserts = [("INSERT INTO batch VALUES", writes.batches)]
     for table, rows in writes.rows.items():
         kept = [(*row, row_crc(*row)) for row in rows.values() if row is not None]
-        inserts.append((f"REPLACE INTO {table} VALUES", kept))
+        inserts.append((f"REPLACE INTO {table.name} VALUES", kept))
         if len(kept) < len(rows):
-            is_it = " AND ".join([f"{column} = ?" for column in _KEYS[table]])
+            is_it = " AND ".join([f"{column} = ?" for column in table.key])
             removed = (key for key, row in rows.items() if row is None)
-            writes.last += [(f"DELETE FROM {table} WHERE {is_it}", key) for key in removed]
+            writes.last += [(f"DELETE FROM {table.name} WHERE {is_it}", key) for key in removed]
     found: list[Statement] = []
     for statement, kept in inserts:
         for first in range(0, len(kept), ROWS_PER_STATEMENT):

@@ -1,4 +1,4 @@
-"""The tables of the store; every row carries a checksum.
+"""The tables of the store; every row carries a checksum. Features add theirs.
 
 Only durable state is stored here; docs/internals/architecture.md shows the tables in a picture. The
 unique index `batch_once` repeats rule R4 on disk: the store itself refuses a second copy.
@@ -7,18 +7,55 @@ unique index `batch_once` repeats rule R4 on disk: the store itself refuses a se
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from reliable_pubsub.common.core.errors import DamagedError
 
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 
-TABLES: Final = """
+_NAME: Final = re.compile(r"CREATE TABLE (\w+)")
+_COLUMN: Final = re.compile(r"^\s*(\w+) (INTEGER|TEXT|BLOB)\b", re.MULTILINE)
+_KEY: Final = re.compile(r"^\s*PRIMARY KEY \(([^)]*)\)", re.MULTILINE)
+_KEY_COLUMN: Final = re.compile(r"^\s*(\w+) \w+ PRIMARY KEY", re.MULTILINE)
+
+
+class StoredTable:
+    """A table of the store: its name, columns and key are read from the SQL that creates it."""
+
+    def __init__(
+        self, sql: str, kind: type[Any] | None = None, row: Callable[..., Any] | None = None
+    ) -> None:
+        """Create the description.
+
+        Args:
+            kind: of the values that a feature has in it; None: it belongs to the core.
+            row: makes such a value from the columns; None: `kind` does.
+        """
+        self.sql = sql
+        self.kind = kind
+        self.row = row or kind
+        found = _NAME.search(sql)
+        assert found is not None, sql
+        self.name = found[1]
+        self.types = dict(_COLUMN.findall(sql))  # of each column, in their order
+        key = _KEY.search(sql)
+        self.key: Sequence[str] = key[1].split(", ") if key else _KEY_COLUMN.findall(sql)
+
+    @property
+    def checked_columns(self) -> str:
+        """The columns of which each row has the CRC-32."""
+        return ", ".join(one for one in self.types if one != "row_crc")
+
+
+META: Final = StoredTable("""
 CREATE TABLE meta (
     name TEXT PRIMARY KEY,
     value TEXT NOT NULL,
     row_crc INTEGER NOT NULL
 ) WITHOUT ROWID;
+""")
+TOPIC: Final = StoredTable("""
 CREATE TABLE topic (
     topic_id INTEGER PRIMARY KEY,
     topic TEXT NOT NULL UNIQUE,
@@ -28,6 +65,8 @@ CREATE TABLE topic (
     trimmed_ns INTEGER NOT NULL,    -- newest timestamp at that time
     row_crc INTEGER NOT NULL
 );
+""")
+BATCH: Final = StoredTable("""
 CREATE TABLE batch (
     place INTEGER PRIMARY KEY,      -- topic_id and base in one number, see `place_of`
     topic_id INTEGER NOT NULL,
@@ -43,6 +82,8 @@ CREATE TABLE batch (
     body BLOB NOT NULL
 );
 CREATE UNIQUE INDEX batch_once ON batch (topic_id, publisher, first_sequence) WHERE qos = 2;
+""")
+PUBLISHER: Final = StoredTable("""
 CREATE TABLE publisher (
     topic_id INTEGER NOT NULL,
     publisher TEXT NOT NULL,
@@ -54,6 +95,8 @@ CREATE TABLE publisher (
     row_crc INTEGER NOT NULL,
     PRIMARY KEY (topic_id, publisher, qos)
 ) WITHOUT ROWID;
+""")
+SUBSCRIPTION: Final = StoredTable("""
 CREATE TABLE subscription (
     topic_id INTEGER NOT NULL,
     subscriber TEXT NOT NULL,
@@ -68,6 +111,8 @@ CREATE TABLE subscription (
     row_crc INTEGER NOT NULL,
     PRIMARY KEY (topic_id, subscriber)
 ) WITHOUT ROWID;
+""")
+SESSION: Final = StoredTable("""
 CREATE TABLE session (
     role TEXT NOT NULL,
     client TEXT NOT NULL,
@@ -77,48 +122,14 @@ CREATE TABLE session (
     row_crc INTEGER NOT NULL,
     PRIMARY KEY (role, client)
 ) WITHOUT ROWID;
-CREATE TABLE last_transaction (
-    client TEXT PRIMARY KEY,        -- the publisher
-    number INTEGER NOT NULL,        -- of the last transaction that it has committed
-    digest BLOB NOT NULL,           -- of its content, by the publisher
-    receipts BLOB NOT NULL,         -- msgpack: what it appended to each topic
-    row_crc INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE consumer_group (
-    topic_id INTEGER NOT NULL,
-    name TEXT NOT NULL,
-    terms BLOB NOT NULL,            -- msgpack, as the three below
-    runs BLOB NOT NULL,             -- what is held, free and ended, from the cursor on
-    members BLOB NOT NULL,
-    lost BLOB NOT NULL,             -- what no member is known to have heard of
-    row_crc INTEGER NOT NULL,
-    PRIMARY KEY (topic_id, name)
-) WITHOUT ROWID;
-CREATE TABLE pattern_subscription (
-    subscriber TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    text TEXT NOT NULL,
-    qos INTEGER NOT NULL,           -- as the next two, of the subscriptions that it makes
-    session TEXT NOT NULL,          -- persistent or clean
-    lease_ms INTEGER NOT NULL,
-    reader TEXT NOT NULL,           -- keys that may read what it matches; empty: none
-    row_crc INTEGER NOT NULL,
-    PRIMARY KEY (subscriber, kind, text)
-) WITHOUT ROWID;
+""")
+DELETED_TOPIC: Final = StoredTable("""
 CREATE TABLE deleted_topic (        -- its row, and those of its publishers, stay
     topic_id INTEGER PRIMARY KEY,
     row_crc INTEGER NOT NULL
 );
-CREATE TABLE admin_action (
-    number INTEGER PRIMARY KEY,     -- 1, 2, 3, ...; the newest are kept
-    nonce BLOB NOT NULL,
-    at_ns INTEGER NOT NULL,
-    who TEXT NOT NULL,              -- name of the key; empty: none
-    client TEXT NOT NULL,
-    action BLOB NOT NULL,           -- msgpack, as in ADMIN
-    effect BLOB NOT NULL,           -- msgpack, as in ADMIN_ACK
-    row_crc INTEGER NOT NULL
-);
+""")
+MOVED_SUBSCRIPTION: Final = StoredTable("""
 CREATE TABLE moved_subscription (   -- by an operator, and its subscriber has not yet taken it
     topic_id INTEGER NOT NULL,
     subscriber TEXT NOT NULL,
@@ -126,6 +137,8 @@ CREATE TABLE moved_subscription (   -- by an operator, and its subscriber has no
     row_crc INTEGER NOT NULL,
     PRIMARY KEY (topic_id, subscriber)
 ) WITHOUT ROWID;
+""")
+SKIPPED_RANGE: Final = StoredTable("""
 CREATE TABLE skipped_range (        -- messages that a start or a seek passed over unacknowledged
     topic_id INTEGER NOT NULL,
     subscriber TEXT NOT NULL,
@@ -134,17 +147,14 @@ CREATE TABLE skipped_range (        -- messages that a start or a seek passed ov
     row_crc INTEGER NOT NULL,
     PRIMARY KEY (topic_id, subscriber)
 ) WITHOUT ROWID;
-CREATE TABLE charge (               -- what counts for which key
-    kind TEXT NOT NULL,             -- publisher or subscriber (an id), or topic
-    name TEXT NOT NULL,
-    key_name TEXT NOT NULL,
-    row_crc INTEGER NOT NULL,
-    PRIMARY KEY (kind, name)
-) WITHOUT ROWID;
-"""
+""")
+CORE_TABLES: Final = (
+    *(META, TOPIC, BATCH, PUBLISHER, SUBSCRIPTION, SESSION),
+    *(DELETED_TOPIC, MOVED_SUBSCRIPTION, SKIPPED_RANGE),
+)
 
-# What SQLite keeps of TABLES, without what ANALYZE adds: numbers that only help to plan a query.
-# As bytes: damaged text may not be text.
+# What SQLite keeps of the tables, without what ANALYZE adds: numbers that only help to plan
+# queries. As bytes: damaged text may not be text.
 SCHEMA_ROWS: Final = """
 SELECT CAST(type AS BLOB), CAST(name AS BLOB), CAST(tbl_name AS BLOB), CAST(sql AS BLOB)
 FROM sqlite_master WHERE name NOT LIKE 'sqlite~_stat_' ESCAPE '~' ORDER BY name
@@ -160,7 +170,7 @@ SELECT topic_id, topic, start_offset, (SELECT max(known) FROM (
 
 
 def meaning(sql: bytes | None) -> bytes:
-    """A statement of TABLES without its comments and its layout, which may change."""
+    """A statement without its comments and its layout, which may change."""
     return b" ".join(re.sub(rb"--[^\n]*", b"", sql or b"").split())
 
 

@@ -2,42 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from msgspec import UNSET
 
 from reliable_pubsub.common.core.answers import Fenced, HelloAck, TopicPosition
 from reliable_pubsub.common.core.limits import EPOCH_STEP_MAX
 from reliable_pubsub.common.core.message_base import Role
-from reliable_pubsub.common.core.pattern_messages import Fetch, Match
-from reliable_pubsub.common.core.qos0_messages import Ring
-from reliable_pubsub.common.core.requests import (
-    Ack,
-    AnyRequest,
-    Bye,
-    Dead,
-    Get,
-    Hello,
-    Sub,
-    Unsub,
-)
+from reliable_pubsub.common.core.requests import AnyRequest, Hello
 
-from ..transactions.staging import LastTransaction
 from .forgetting import session_forgotten
 from .records import Decision, Granted
 from .replies import decided, echo, limit_reached
 from .state import Record, State
 from .subscriptions import Session
 
-# A HELLO renews no lease: its process may never have been granted this epoch.
-_RENEWING: Final = frozenset({Get, Ring, Ack, Dead, Sub, Unsub, Bye, Match, Fetch})
 
-
-def heard(state: State, request: AnyRequest, now_s: float) -> None:
+def heard(state: State, request: AnyRequest, now_s: float, *, renews: bool) -> None:
     """Renew the leases of a request's sender, if its epoch is current.
 
     Args:
         now_s: monotonic clock.
+        renews: it is a request of a subscriber, by which its leases continue.
     """
     leases, client = state.leases, request.client
     leases.now_s = now_s
@@ -46,7 +30,7 @@ def heard(state: State, request: AnyRequest, now_s: float) -> None:
             if key in state.idle_sessions:
                 state.idle_sessions[key] = state.idle_sessions.pop(key)
     # Also without a lease: a SUB may create one, and an operator may revive one.
-    if type(request) in _RENEWING:
+    if renews:
         session = state.sessions.get(("subscriber", client))
         if session is not None and session.epoch == request.epoch:
             leases.heard_s[client] = now_s
@@ -91,9 +75,7 @@ def hello(state: State, request: Hello, _body: bytes, _now_ns: int) -> Decision:
     current = session.epoch if session else state.epoch_floor
     if session and request.epoch == current and request.nonce == session.nonce:
         newest = max((_position_lsn(state, request, topic) for topic in request.topics), default=0)
-        last = _last_transaction(state, request)
-        rests_on = max(session.lsn, newest, last.lsn if last else 0)
-        return Decision(hello_ack(state, request), visible_at=rests_on)
+        return Decision(hello_ack(state, request), visible_at=max(session.lsn, newest))
     if not current < request.epoch <= current + EPOCH_STEP_MAX:
         text = (
             f"epoch {request.epoch} of {request.client!r} cannot be granted, only one above "
@@ -117,16 +99,10 @@ def hello(state: State, request: Hello, _body: bytes, _now_ns: int) -> Decision:
 
 def hello_ack(state: State, request: Hello) -> HelloAck:
     """The epoch is granted; what is stored of the sender's numbering."""
-    last = _last_transaction(state, request)
     return HelloAck(
         **echo(state, request),
         positions=tuple(_position(state, request.client, topic) for topic in request.topics),
-        transaction=last.transaction if last else UNSET,
     )
-
-
-def _last_transaction(state: State, request: Hello) -> LastTransaction | None:
-    return state.last_transactions.get(request.client) if request.role == "publisher" else None
 
 
 def _position(state: State, publisher: str, topic: str) -> TopicPosition:

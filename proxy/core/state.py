@@ -7,8 +7,8 @@ when a subscriber was heard, belongs to one start of the proxy and is rebuilt em
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import ClassVar, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Final, TypeVar
 
 from msgspec import Struct, field
 
@@ -27,24 +27,20 @@ from reliable_pubsub.common.core.limits import (
     TOPICS_MAX,
     UNNUMBERED_MAX,
 )
-from reliable_pubsub.common.core.message_base import Promise, Role
+from reliable_pubsub.common.core.message_base import Promise, Role, Terms
 from reliable_pubsub.common.core.names import is_unique_id
 
-from ..access.accounts import Accounts
-from ..operators.history import Administration
-from ..patterns.index import PatternIndex
-from ..qos0.ring import Rings
-from ..transactions.staging import LastTransaction, Staging
 from .batches import BatchReader, LogBatch
 from .leases import Leases
 from .lines import Lines
 from .lower_bounds import LowerBounds
 from .rows import Writes
-from .stored import Charge, StoredSegment, StoredState
+from .stored import StoredSegment, StoredState
 from .subscriptions import Session
 from .topic_log import Retention, TopicLog, without
 
 DISK_FULL: Final = "the proxy's disk is full"
+Part = TypeVar("Part")
 
 
 class Memory(Struct, frozen=True, kw_only=True):
@@ -80,6 +76,52 @@ class EngineTiming(Struct, frozen=True, kw_only=True):
     disk_patience_s: float = 1.0  # a reply that waits longer is replaced by BUSY
 
 
+class Hooks(Struct, kw_only=True):
+    """What features do at moments of the core: functions, in the order of the features."""
+
+    # Fill their part of the state from the stored state; the core's part is there.
+    restore: list[Callable[[State, StoredState], None]] = []
+    # Return whether a session has an effect in their part, so that it is not idle.
+    holds: list[Callable[[State, Role, str], bool]] = []
+    # Return the records that begin with a topic, in the decision that creates it.
+    begins: list[Callable[[State, TopicLog], Iterable[Record]]] = []
+    created: list[Callable[[State, TopicLog], None]] = []  # a topic is there
+    # A subscription has begun, ended or changed its terms; or only its cursor has moved.
+    subscribed: list[Callable[[State, TopicLog, str], None]] = []
+    moved: list[Callable[[State, TopicLog, str], None]] = []
+    # Bytes were stored under the id of a publisher; below 0: removed.
+    stored: list[Callable[[State, TopicLog, str, int], None]] = []
+    gone: list[Callable[[State, Role | None, str], None]] = []  # a session; None: a topic
+    # Return the records that remove what else is stored of a session.
+    forgets: list[Callable[[State, Role, str], Iterable[Record]]] = []
+    # Return the terms that a subscriber has in a topic besides its own SUB.
+    terms: list[Callable[[State, str, str], Terms | None]] = []
+    # Return how long a request of a subscriber may wait without losing its lease.
+    waits_s: list[Callable[[State, str], float]] = []
+    of_groups: dict[type[Any], Callable[..., Any]] = {}  # SUB and UNSUB of a member
+
+
+class Parts:
+    """Values of features, by their types; each is made when it is first needed."""
+
+    def __init__(self, *parts: object) -> None:
+        self._of: dict[type[Any], Any] = {type(one): one for one in parts}
+
+    def __contains__(self, kind: type[Any]) -> bool:
+        return kind in self._of
+
+    def add(self, part: object) -> None:
+        """Add a value, or replace the one of its type."""
+        self._of[type(part)] = part
+
+    def of(self, kind: type[Part]) -> Part:
+        """Return the value of a type."""
+        part: Part | None = self._of.get(kind)
+        if part is None:
+            part = self._of[kind] = kind()
+        return part
+
+
 class Setup(Struct, frozen=True, kw_only=True):
     """What one start of the proxy has besides its stored state; kept after a failed commit."""
 
@@ -87,7 +129,8 @@ class Setup(Struct, frozen=True, kw_only=True):
     reader: BatchReader
     durability: Promise = "sync"
     settings: BrokerSettings = BrokerSettings()
-    rings: Rings = field(default_factory=Rings)  # QoS 0 messages, never durable
+    hooks: Hooks = field(default_factory=Hooks)
+    kept: Parts = field(default_factory=Parts)  # what features have in memory only
     authority: Authority = Authority({})  # what each key may do
     attention: Attention = field(default_factory=Attention)  # the time by which silence is judged
 
@@ -99,11 +142,17 @@ class Record(Struct, frozen=True, gc=False):
     """
 
     urgent: ClassVar[bool] = True  # a reply waits for it
+    is_stored: ClassVar[bool] = True  # False: its effect is in memory only
 
     @property
     def batch(self) -> LogBatch | None:
         """The batch that it appends to a log, or None."""
         return None
+
+    @property
+    def wakes(self) -> str:
+        """The subscriber whose waiting GET is decided again, without a request; "": none."""
+        return ""
 
     def apply(self, state: State) -> None:
         """Change the state in memory."""
@@ -121,16 +170,18 @@ class Record(Struct, frozen=True, gc=False):
 
 
 class State:
-    """Topics, subscriptions and sessions of one proxy, and what is staged."""
+    """Topics, subscriptions and sessions of one proxy, and the parts of its features."""
 
     def __init__(self, stored: StoredState, setup: Setup) -> None:
         """Create the state from the stored one, all of which is durable."""
         self.setup = setup
+        self.hooks = setup.hooks
+        self.part = Parts().of  # of a feature, by type
+        self.kept = setup.kept.of  # the same, of this start of the proxy
         self.settings = setup.settings
         self.boot = setup.boot
         self.durability = setup.durability
         self.reader = setup.reader
-        self.rings = setup.rings
         self.timestamp_step_ns = 1 + (crc32(setup.boot.encode()) & 0xFFFF)  # least, within a topic
 
         self.store_id = stored.store_id
@@ -144,29 +195,15 @@ class State:
         self.epoch_floor = stored.epoch_floor
         self.epoch_floor_lsn = 0  # the record that raised it last
         self.generation_floor = stored.generation_floor
-        self.last_transactions = {
-            one.client: LastTransaction(one.transaction, one.digest, one.receipts, 0)
-            for one in stored.transactions
-        }
-        self.administration = Administration(stored.actions, stored.paused)
         self.lsn = 0  # number of the newest record
         self.durable_lsn = 0
         self.undurable: deque[tuple[int, Record]] = deque()
         self.interest_version = 1  # grows with each change of what is subscribed to
         self.interest_lsn = 0  # the record of the newest change
-
-        self.patterns = PatternIndex()
-        self.patterns.restore(stored.patterns, self.topics)
         self.authority = setup.authority
-        self.accounts = self._restored_accounts(stored)
-        for charged in stored.charges:
-            self.index_charge(charged.kind, charged.name)
 
         # In memory only.
-        self.staging = Staging()
         self.leases = Leases()
-        self.groups_due: LowerBounds[tuple[int, str]] = LowerBounds()  # by the next lease that ends
-        self.groups_seen_s = 0.0  # when `groups_due` was last checked
         self.is_storage_full = False  # until a commit has found room for messages
         self.storage_full_why = DISK_FULL
         self.storage_full_until_s: float | None = None  # monotonic; no write is tried until then
@@ -177,21 +214,16 @@ class State:
 
         # Indexes, so that the cost of a request does not depend on how much is stored.
         self.subscribed: dict[str, dict[int, None]] = {}  # by subscriber: topics
-        self.members: dict[str, int] = {}  # by subscriber: groups that it is a member of
         self.numbered = {name for log in self.topics.values() for name in log.publishers}
-        self.numbered |= self.last_transactions.keys()
         # By publisher whose id ends with its process: topics in which it has numbers.
         self.unique_numbers: dict[str, set[int]] = {}
         self.idle_sessions: dict[tuple[Role, str], None] = {}  # without effect, least recent first
         self.listened_topics: set[str] = set()  # with a subscription that gets what is put now
-        self.are_listeners_changed = True  # since they were last announced to publishers
         self.crowded_topics: set[int] = set()  # with more ended entries than are kept
         self.touched_topics = set(self.topic_by_id)  # retention may find work in them
         self.ages: LowerBounds[int] = LowerBounds()  # the others, by when their oldest is too old
-        for log in self.topics.values():
-            for group in log.groups.values():
-                for name in group.members:
-                    self.members[name] = self.members.get(name, 0) + 1
+        for restore in self.hooks.restore:
+            restore(self, stored)
         self._index_all()
 
     def _index_all(self) -> None:
@@ -207,18 +239,6 @@ class State:
             for name in log.subscriptions:
                 self.index_subscription(log, name)
             self.index_ended(log)
-        for subscriber in self.patterns.of:
-            self.index_patterns(subscriber)
-
-    def _restored_accounts(self, stored: StoredState) -> Accounts:
-        accounts = Accounts()
-        for log in self.topics.values():
-            for segment in log.segments:
-                for publisher, size_bytes in segment.bytes_by.items():
-                    accounts.stored(log.put_by, publisher, size_bytes)
-        for charged in stored.charges:
-            accounts.charge(charged)
-        return accounts
 
     def age_from(self, begun_ns: int, older_ns: int = 0) -> None:
         """Let what another process stored be no younger than the start of this one."""
@@ -274,57 +294,25 @@ class State:
             self.listened_topics.add(log.topic)
         else:
             self.listened_topics.discard(log.topic)
-        self.are_listeners_changed = True
         self.index_session("subscriber", subscriber)
         self.index_ended(log)
-        if subscriber in self.patterns.of:
-            self.patterns.index(log, subscriber)
-
-    def index_patterns(self, subscriber: str) -> None:
-        """A subscriber has one pattern more or less: note what is unread in its topics."""
-        self.interest_changed()
-        self.are_listeners_changed = True
-        if any(one.is_clean for one in self.patterns.of.get(subscriber, {}).values()):
-            self.leases.pattern_ends.add(subscriber, 0.0)
-        for topic_id in self.subscribed.get(subscriber, ()):
-            self.patterns.index(self.topic_by_id[topic_id], subscriber)
-        self.index_session("subscriber", subscriber)
-
-    def index_member(self, client: str, joined: int) -> None:
-        """A client has joined a group (1) or left it (-1)."""
-        self.interest_changed()
-        count = self.members.get(client, 0) + joined
-        if count:
-            self.members[client] = count
-        else:
-            del self.members[client]
-        self.index_session("subscriber", client)
+        for subscribed in self.hooks.subscribed:
+            subscribed(self, log, subscriber)
 
     def lasting_publishers(self, log: TopicLog) -> int:
         """Count the publishers whose numbers in a topic are kept permanently."""
         return len(log.publishers) - len(self.unique_numbers.keys() & log.publishers.keys())
 
     def index_session(self, role: Role, client: str) -> None:
-        """Note whether a session has a subscription, a group, a staged batch, or sequences."""
+        """Note whether a session has a subscription, sequences, or an effect in a feature."""
         self.idle_sessions.pop((role, client), None)
         if role == "subscriber":
-            has_effect = any(
-                client in those for those in (self.subscribed, self.members, self.patterns.of)
-            )
+            has_effect = client in self.subscribed
         else:
-            has_numbers = client in self.numbered and client not in self.unique_numbers
-            has_effect = has_numbers or client in self.staging.clients
+            has_effect = client in self.numbered and client not in self.unique_numbers
+        has_effect = has_effect or any(holds(self, role, client) for holds in self.hooks.holds)
         if not has_effect and (role, client) in self.sessions:
             self.idle_sessions[role, client] = None
-
-    def index_charge(self, kind: Charge, name: str) -> None:
-        """End the charge of an id or a topic, if it no longer exists."""
-        if kind == "topic":
-            is_there = name in self.topics and name not in self.deleted_topics
-        else:
-            is_there = (kind, name) in self.sessions or self.accounts.stored_under(kind, name) > 0
-        if not is_there:
-            self.accounts.end(kind, name)
 
     def index_ended(self, log: TopicLog) -> None:
         """Note whether a topic has more ended entries than are kept."""

@@ -6,16 +6,15 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.answers import ByeAck, Stale, SubAck, UnsubAck
+from reliable_pubsub.common.core.message_base import Terms
 from reliable_pubsub.common.core.pattern_messages import Match
 from reliable_pubsub.common.core.requests import Bye, Sub, Unsub
 
-from ..groups.verbs import join, leave
-from ..patterns.records import PatternEnded
 from .appending import resumed, topic_for
 from .changed_log import log_changed, witness_ns
 from .reading import not_subscribed
 from .records import Decision
-from .replies import decided, echo, limit_reached, malformed
+from .replies import decided, echo, limit_reached, malformed, not_served
 from .sessions import fence
 from .start_offset import chosen_offset
 from .state import Record, State
@@ -35,11 +34,10 @@ def sub(state: State, request: Sub, _body: bytes, now_ns: int) -> Decision:
     if request.control < session.control:
         return stale_control(state, request, session)
     if request.group is not UNSET:
-        return join(state, request, session, now_ns)
+        return _of_group(state, request, session, now_ns)
     active = known if known and known.active else None
-    of_patterns = state.patterns.terms_of(request.client, request.topic)
-    if of_patterns is not None:  # it takes nothing from them (rule R32)
-        request = replace(request, terms=request.terms.joined(of_patterns))
+    if (others := other_terms(state, request)) is not None:  # it takes nothing from them (R32)
+        request = replace(request, terms=request.terms.joined(others))
     if request.control == session.control:
         if not (active and active.expired):
             return _repeated_sub(state, request, log, known, session)
@@ -78,6 +76,23 @@ def sub(state: State, request: Sub, _body: bytes, now_ns: int) -> Decision:
     return decided(
         state, _sub_ack(state, request, log, then, already=active is not None), *created, subscribed
     )
+
+
+def other_terms(state: State, request: Sub | Unsub) -> Terms | None:
+    """Return the terms that a subscriber has in a topic besides its own SUB; None: it has none."""
+    for terms in state.hooks.terms:
+        if (found := terms(state, request.client, request.topic)) is not None:
+            return found
+    return None
+
+
+def _of_group(state: State, request: Sub | Unsub, session: Session, now_ns: int) -> Decision:
+    """Let the feature of groups decide the SUB or UNSUB of a member."""
+    verb = state.hooks.of_groups.get(type(request))
+    if verb is None:
+        return Decision(not_served(state, request, "$.group"))
+    decision: Decision = verb(state, request, session, now_ns)
+    return decision
 
 
 def _place_of(
@@ -181,12 +196,11 @@ def _sub_ack(
         witness_ns=witness_ns(state, log, subscription.cursor),
         terms=subscription.terms,
         shown=subscription.shown,
-        ring=state.rings.ends.get(request.topic, 0),
         moved=True if subscription.moved else UNSET,
     )
 
 
-def unsub(state: State, request: Unsub, _body: bytes, _now_ns: int) -> Decision:
+def unsub(state: State, request: Unsub, _body: bytes, now_ns: int) -> Decision:
     """End a subscription (rule R12)."""
     session = fence(state, "subscriber", request)
     if isinstance(session, Decision):
@@ -194,7 +208,7 @@ def unsub(state: State, request: Unsub, _body: bytes, _now_ns: int) -> Decision:
     if request.control < session.control:
         return stale_control(state, request, session)
     if request.group is not UNSET:
-        return leave(state, request, session)
+        return _of_group(state, request, session, now_ns)
     log = state.topics.get(request.topic)
     known = log.subscriptions.get(request.client) if log else None
     if log is None or known is None or not known.active:
@@ -205,10 +219,10 @@ def unsub(state: State, request: Unsub, _body: bytes, _now_ns: int) -> Decision:
         return decided(state, gone, seen)
     if request.control == session.control:  # not a copy: the first one would have ended it
         return stale_control(state, request, session)
-    terms = state.patterns.terms_of(request.client, request.topic)
+    terms = other_terms(state, request)
     if terms is None:
         ends: Record = unsubscribed(log.topic_id, request.client, known, session, request.control)
-    else:  # the patterns still have it (rule R32)
+    else:  # it still has it by others (rule R32)
         ends = resumed(state, log, request.client, session, terms, request.control)
     reply = UnsubAck(**echo(state, request), topic=request.topic, already=False)
     return decided(state, reply, ends)
@@ -224,15 +238,8 @@ def bye(state: State, request: Bye, _body: bytes, _now_ns: int) -> Decision:
         for log in map(state.topic_by_id.__getitem__, state.subscribed.get(request.client, ()))
         if (one := log.subscriptions[request.client]).terms.session == "clean"
     ]
-    patterns = [
-        PatternEnded(request.client, pattern, session.epoch, session.nonce, session.control)
-        for pattern, one in state.patterns.of.get(request.client, {}).items()
-        if one.is_clean
-    ]
     reply = ByeAck(**echo(state, request), ended=len(ended))
-    if ended or patterns:
-        return decided(state, reply, *patterns, *ended)
-    return Decision(reply, visible_at=session.lsn)
+    return decided(state, reply, *ended) if ended else Decision(reply, visible_at=session.lsn)
 
 
 def stale_control(state: State, request: Sub | Unsub | Match, session: Session) -> Decision:

@@ -9,6 +9,7 @@ from reliable_pubsub.common.core.message_base import Terms
 
 from .lines import Lines
 from .rows import Writes
+from .schema import MOVED_SUBSCRIPTION, SESSION, SKIPPED_RANGE, SUBSCRIPTION
 from .state import Record, State
 from .stored import Moved
 from .subscriptions import Session, Subscription
@@ -33,7 +34,7 @@ def store_subscription(
     """
     key, terms = (one.topic_id, one.subscriber), one.terms
     columns = (one.generation, one.cursor, active, terms.qos, shown, int(expired))
-    writes.rows["subscription"][key] = (*key, *columns, terms.session, terms.lease_ms)
+    writes.rows[SUBSCRIPTION][key] = (*key, *columns, terms.session, terms.lease_ms)
 
 
 def describe_position(
@@ -85,8 +86,6 @@ class Subscribed(Record, frozen=True, gc=False):
             moved=self.moved,
             skipped=self.skipped,
         )
-        if self.shown == self.cursor:  # nothing is in flight: it begins
-            state.rings.forget(log.topic, self.subscriber)
         state.index_subscription(log, self.subscriber)
         see_control(state, self.subscriber, self.control)
 
@@ -100,8 +99,8 @@ class Subscribed(Record, frozen=True, gc=False):
         store_control(writes, self.subscriber, self.epoch, self.nonce, self.control)
         active = 1 + bool(self.terms.by_pattern)
         store_subscription(writes, self, active=active, shown=self.shown)
-        writes.rows["moved_subscription"][key] = (*key, self.moved) if self.moved else None
-        writes.rows["skipped_range"][key] = (*key, *self.skipped) if self.skipped else None
+        writes.rows[MOVED_SUBSCRIPTION][key] = (*key, self.moved) if self.moved else None
+        writes.rows[SKIPPED_RANGE][key] = (*key, *self.skipped) if self.skipped else None
 
     def describe(self, lines: Lines) -> None:
         """Write the position."""
@@ -130,7 +129,6 @@ class Unsubscribed(Record, frozen=True, gc=False):
             subscription.moved = ""  # its row is gone, too
         subscription.shown = max(self.shown, self.cursor)
         subscription.lsn = state.lsn
-        state.rings.forget(log.topic, self.subscriber)
         state.index_subscription(log, self.subscriber)
         state.touched_topics.add(self.topic_id)
         see_control(state, self.subscriber, self.control)
@@ -140,7 +138,7 @@ class Unsubscribed(Record, frozen=True, gc=False):
         store_control(writes, self.subscriber, self.epoch, self.nonce, self.control)
         store_subscription(writes, self, active=0, shown=max(self.shown, self.cursor))
         if self.terms.session == "clean":
-            writes.rows["moved_subscription"][self.topic_id, self.subscriber] = None
+            writes.rows[MOVED_SUBSCRIPTION][self.topic_id, self.subscriber] = None
 
     def describe(self, lines: Lines) -> None:
         """Write the last position."""
@@ -199,7 +197,7 @@ def see_control(state: State, subscriber: str, control: int) -> None:
 def store_control(writes: Writes, subscriber: str, epoch: int, nonce: bytes, control: int) -> None:
     """Keep the number of a subscriber's last control request."""
     row = ("subscriber", subscriber, epoch, nonce, control)
-    writes.rows["session"]["subscriber", subscriber] = row
+    writes.rows[SESSION]["subscriber", subscriber] = row
 
 
 class CursorMoved(Record, frozen=True, gc=False):
@@ -224,8 +222,8 @@ class CursorMoved(Record, frozen=True, gc=False):
             if self.takes:
                 subscription.moved = ""
                 subscription.lsn = state.lsn
-            if self.subscriber in state.patterns.of:
-                state.patterns.index(log, self.subscriber)
+            for moved in state.hooks.moved:
+                moved(state, log, self.subscriber)
 
     def has_become_durable(self, state: State) -> None:
         """Let retention use the cursor."""
@@ -236,7 +234,7 @@ class CursorMoved(Record, frozen=True, gc=False):
         active = 1 + bool(self.terms.by_pattern)
         store_subscription(writes, self, active=active, shown=self.shown)
         if self.takes:
-            writes.rows["moved_subscription"][self.topic_id, self.subscriber] = None
+            writes.rows[MOVED_SUBSCRIPTION][self.topic_id, self.subscriber] = None
 
     def describe(self, lines: Lines) -> None:
         """Write the position."""
@@ -259,6 +257,11 @@ class Expired(Record, frozen=True, gc=False):
     silent_ms: int = 0  # not stored: for the journal
     shown: int = 0  # it was sent the messages below this
 
+    @property
+    def wakes(self) -> str:
+        """Its subscriber."""
+        return self.subscriber
+
     def apply(self, state: State) -> None:
         """End the lease; a clean subscription ends with it."""
         log = state.topic_by_id[self.topic_id]
@@ -279,7 +282,7 @@ class Expired(Record, frozen=True, gc=False):
         shown = max(self.shown, self.cursor)
         store_subscription(writes, self, active=active, shown=shown, expired=True)
         if is_clean:
-            writes.rows["moved_subscription"][self.topic_id, self.subscriber] = None
+            writes.rows[MOVED_SUBSCRIPTION][self.topic_id, self.subscriber] = None
 
     def describe(self, lines: Lines) -> None:
         """Write the last position, and how long its subscriber was silent."""

@@ -20,7 +20,6 @@ from reliable_pubsub.common.core.limits import MIB, NUMBER_MAX
 from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.common.core.settings import OnBound
 
-from ..groups.state import Group, restored
 from .batches import LogBatch
 from .lower_bounds import LowerBounds
 from .stored import StoredPublisher, StoredSegment, StoredTopic
@@ -102,6 +101,7 @@ class TopicLog:
     stored_bytes: int = 0
     lsn: int = 0  # record number of its creation
     trim_lsn: int = 0  # record number of the last trim
+    removed_to: int = 0  # messages below it were removed by operators, as far as it is remembered
     segments: deque[Segment] = field(default_factory=deque)
     read_segments: int = 0  # of the oldest: those below the watermark when it was last looked at
     read_bytes: int = 0  # of these
@@ -109,7 +109,6 @@ class TopicLog:
     publishers: dict[str, PublisherMark] = field(default_factory=dict)  # at QoS 2
     unnumbered: dict[str, PublisherMark] = field(default_factory=dict)  # at QoS 1
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
-    groups: dict[str, Group] = field(default_factory=dict)  # each is a subscription, too
     listening: set[str] = field(default_factory=set)  # of the subscriptions
     holding: LowerBounds[str] = field(default_factory=LowerBounds)  # by durable cursor
     ended: dict[str, dict[str, None]] = field(  # by session kind, the newest last
@@ -157,7 +156,6 @@ class TopicLog:
                 for s in stored.subscriptions
             },
         )
-        log.groups = {one.group: restored(one) for one in stored.groups}
         for name in log.subscriptions:
             log.index_subscription(name)
         log.unnumbered = dict(sorted(log.unnumbered.items(), key=lambda item: item[1].base))

@@ -17,21 +17,16 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping
 from typing import Any, Final
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.group_messages import Settle, Take
 from reliable_pubsub.common.core.limits import WAITING_GETS_MAX
-from reliable_pubsub.common.core.pattern_messages import Fetch, Match
-from reliable_pubsub.common.core.patterns.pattern import Pattern
-from reliable_pubsub.common.core.qos0_messages import Ring
-from reliable_pubsub.common.core.requests import Ack, AnyRequest, Bye, Dead, Get, Hello, Sub, Unsub
-from reliable_pubsub.common.core.rights import KnownKey
+from reliable_pubsub.common.core.message_base import Reply
+from reliable_pubsub.common.core.requests import AnyRequest, Hello
 
-from .lease_ends import longest_wait_s
 from .lower_bounds import LowerBounds
 from .state import State
 
@@ -40,32 +35,46 @@ DECIDED_ONCE: Final = -1.0
 TURN_MAX: Final = 64  # GETs that are decided in one turn of the loop
 
 
-Waits = Get | Take | Fetch
-_WAITING: Final = (Get, Take, Fetch)  # a tuple: a union would be built again at each use
+class WaitKind(Struct, frozen=True):
+    """How requests of one type wait, if they have `wait_ms`."""
+
+    on: Callable[[Any], Hashable]  # return what a request waits for, such as its topic
+    # Return the empty answer to a request that is granted something when it is decided: it gets
+    # this if its sender has asked again, and waits on if others were faster.
+    nothing: Callable[[State, Any], Reply] | None = None
 
 
 class WaitingGet(Struct, frozen=True):
-    """A GET, TAKE or FETCH without an answer."""
+    """A GET, or another request that can wait, without an answer."""
 
-    request: Waits
+    request: Any
     reply_to: Any
     until_s: float  # OVERTAKEN: its sender has asked again; DECIDED_ONCE: it waits no longer
-    client: KnownKey | None = None  # to whose key its decision is charged
+    client: Any = None  # to whom its decision is charged
 
 
 class WaitingGets:
     """The GETs that wait, and those that are due."""
 
-    def __init__(self, most: int = WAITING_GETS_MAX) -> None:
+    def __init__(
+        self,
+        waits: Mapping[type[Any], WaitKind],
+        of_subscribers: Container[type[Any]],
+        most: int = WAITING_GETS_MAX,
+    ) -> None:
         """Nothing waits.
 
         Args:
-            most: GETs that may wait; further ones are answered at once.
+            waits: the types of requests that can wait.
+            of_subscribers: the types that come from a subscriber's process, except HELLO.
+            most: GETs that may wait; further ones are answered immediately.
         """
+        self._waits = waits
+        self._of_subscribers = of_subscribers
         self._most = most
         self.of: dict[str, WaitingGet] = {}  # those that wait, by subscriber
         self._over: dict[Any, str] = {}  # subscriber, by return address
-        self._on: dict[str | Pattern, dict[str, None]] = {}  # subscribers, by what they wait for
+        self._on: dict[Hashable, dict[str, None]] = {}  # subscribers, by what they wait for
         self._ends: LowerBounds[str] = LowerBounds()  # subscribers, by when their time is over
         self.due: deque[WaitingGet] = deque()
 
@@ -79,22 +88,18 @@ class WaitingGets:
         request: AnyRequest,
         reply_to: Any,
         now_s: float,
-        client: KnownKey | None = None,
+        client: Any = None,
     ) -> bool:
-        """Keep a request that has found nothing; return False if it is to be answered now.
+        """Keep a request that has found nothing; return False to answer it now.
 
         Args:
-            client: to whose key it is charged; None: to none.
+            client: to whom it is charged; None: it is not charged.
         """
-        if not isinstance(request, _WAITING) or not request.wait_ms:
+        if type(request) not in self._waits or not (wait_ms := getattr(request, "wait_ms", 0)):
             return False
-        wait_s = min(request.wait_ms / 1000, longest_wait_s(state, request.client))
-        has_ring = (
-            isinstance(request, Get)
-            and request.ring is not UNSET
-            and request.ring < state.rings.ends.get(request.topic, 0)
-        )
-        if wait_s <= 0 or has_ring or request.client in self.of or len(self) >= self._most:
+        longest_s = [longest(state, request.client) for longest in state.hooks.waits_s]
+        wait_s = min(wait_ms / 1000, *longest_s)
+        if wait_s <= 0 or request.client in self.of or len(self) >= self._most:
             return False
         get = WaitingGet(request, reply_to, now_s + wait_s, client)
         self._keep(get)
@@ -105,7 +110,7 @@ class WaitingGets:
         self.of[request.client] = get
         if get.reply_to is not None:
             self._over[get.reply_to] = request.client
-        self._on.setdefault(waits_on(request), {})[request.client] = None
+        self._on.setdefault(self._source(request), {})[request.client] = None
         self._ends.add(request.client, get.until_s)
 
     # What makes them due.
@@ -115,16 +120,16 @@ class WaitingGets:
         over = self._over.get(reply_to)
         if over is not None:
             self._take([over], until_s=OVERTAKEN)
-        if request.client in self.of and _is_of_subscriber(request):
+        if request.client in self.of and self._is_of_subscriber(request):
             before = self.of[request.client].request
             if (request.epoch, request.request) >= (before.epoch, before.request):
                 self._take([request.client], until_s=OVERTAKEN)
 
-    def has_come(self, *sources: str | Pattern, to_ring: bool = False) -> None:
-        """Wake the waits for topics, or topics of patterns, with new messages."""
+    def has_come(self, *sources: Hashable, to_ring: bool = False) -> None:
+        """Wake the waits for topics, or other sources, with new messages."""
         for source in sources:
             if on := self._on.get(source):
-                rings = (one for one in on if _ring_of(self.of[one].request) is not UNSET)
+                rings = (one for one in on if _has_ring(self.of[one].request))
                 self._take(list(rings) if to_ring else list(on))
 
     def has_changed(self, subscriber: str) -> None:
@@ -159,6 +164,19 @@ class WaitingGets:
         """Those that are decided in this turn."""
         return [self.due.popleft() for _ in range(min(len(self.due), TURN_MAX))]
 
+    def nothing_for(self, request: AnyRequest) -> Callable[[State, Any], Reply] | None:
+        """Return the empty answer to a request that would be granted something; None: it is not."""
+        return self._waits[type(request)].nothing
+
+    def _source(self, request: AnyRequest) -> Hashable:
+        return self._waits[type(request)].on(request)
+
+    def _is_of_subscriber(self, request: AnyRequest) -> bool:
+        """Return whether a process with the epoch has sent it; a publisher may have its id."""
+        if isinstance(request, Hello):
+            return request.role == "subscriber"
+        return type(request) in self._of_subscribers
+
     def _end_of(self, subscriber: str) -> float | None:
         get = self.of.get(subscriber)
         return get.until_s if get else None
@@ -167,28 +185,14 @@ class WaitingGets:
         for subscriber in subscribers:
             get = self.of.pop(subscriber)
             self._over.pop(get.reply_to, None)
-            on = self._on[waits_on(get.request)]
+            source = self._source(get.request)
+            on = self._on[source]
             del on[subscriber]
             if not on:
-                del self._on[waits_on(get.request)]
+                del self._on[source]
             self.due.append(get if until_s is None else replace(get, until_s=until_s))
 
 
-def waits_on(request: Waits) -> str | Pattern:
-    """The topic or the pattern whose messages a request waits for."""
-    return request.match if isinstance(request, Fetch) else request.topic
-
-
-def _ring_of(request: Waits) -> int | UnsetType:
-    if isinstance(request, Fetch):
-        return UNSET if request.ring is UNSET else request.ring.number
-    return request.ring if isinstance(request, Get) else UNSET
-
-
-def _is_of_subscriber(request: AnyRequest) -> bool:
-    """Whether a request comes from the process that has the epoch; a publisher may have its id."""
-    if isinstance(request, Hello):
-        return request.role == "subscriber"
-    return isinstance(
-        request, Get | Ack | Dead | Take | Settle | Sub | Unsub | Bye | Ring | Match | Fetch
-    )
+def _has_ring(request: AnyRequest) -> bool:
+    """Return whether a request also waits for messages at QoS 0."""
+    return getattr(request, "ring", UNSET) is not UNSET

@@ -15,8 +15,7 @@ from reliable_pubsub.common.core.batch import Message, StoredBatch, crc32
 from reliable_pubsub.common.core.dead_letter import dead_letter, dead_topic
 from reliable_pubsub.common.core.errors import MalformedError, UsageError
 from reliable_pubsub.common.core.group_messages import Settle, Take
-from reliable_pubsub.common.core.requests import Dead, Put
-from reliable_pubsub.common.core.transaction_messages import Stage
+from reliable_pubsub.common.core.requests import Dead
 from reliable_pubsub.common.core.wire import decode_batch
 
 from ..core.appending import next_batch, topic_for
@@ -136,12 +135,6 @@ def _store_letter(
     return decided(state, reply, *before, DeadLettered(letter, moved))
 
 
-def for_subscribers_only(state: State, request: Put | Stage) -> Decision:
-    """Refuse a put to a topic of dead letters, which only subscribers make."""
-    text = f"topic {request.topic!r} takes dead letters of subscribers only; put elsewhere"
-    return Decision(malformed(state, text, request))
-
-
 # Of a group.
 
 
@@ -211,4 +204,4 @@ def message_at(state: State, log: TopicLog, offset: int) -> Message:
         return Message(log.topic, offset, batch.publisher, sequence, batch.timestamp_ns, b"")
 
 
-FEATURE: Final = Feature(name="dead letters", verbs={Dead: dead})
+FEATURE: Final = Feature(name="dead letters", verbs={Dead: dead}, of_subscribers={Dead: True})

@@ -24,6 +24,7 @@ from ..dead_letters.verbs import GroupLetters
 from .reading import GroupReading
 from .records import GroupChanged
 from .state import (
+    GroupIndex,
     GroupRun,
     Member,
     RunState,
@@ -62,7 +63,7 @@ class Change:
         self._now_ns = now_ns
         self._now_s = state.leases.now_s
         self.member = member
-        group = log.groups[request.group]
+        group = state.part(GroupIndex).of[log.topic_id][request.group]
         self._known = log.subscriptions[subscription_of_group(request.group)]
         self._group = group
         self._runs: list[GroupRun] = list(group.runs)

@@ -7,15 +7,61 @@ from typing import Final
 from reliable_pubsub.common.core import journal
 from reliable_pubsub.common.core.group_messages import Grant, Outcome, Stretch
 from reliable_pubsub.common.core.message_base import GroupTerms, Terms
+from reliable_pubsub.common.core.schemas import msgpack_decoder
 
 from ..core.lines import Lines, seen_in
 from ..core.records import LetterStored
 from ..core.rows import Writes, encode
+from ..core.schema import SUBSCRIPTION, StoredTable
 from ..core.state import Record, State
 from ..core.subscriptions import Subscription
-from .state import Group, GroupRun, Member, next_due_s, stored_runs, subscription_of_group
+from .state import (
+    Group,
+    GroupIndex,
+    GroupRun,
+    Member,
+    StoredGroup,
+    next_due_s,
+    stored_runs,
+    subscription_of_group,
+)
 
 _TERMS: Final = Terms()  # of the subscription that a group is
+_group_terms: Final = msgpack_decoder(GroupTerms)
+_runs: Final = msgpack_decoder(tuple[GroupRun, ...])
+_members: Final = msgpack_decoder(tuple[Member, ...])
+_stretches: Final = msgpack_decoder(tuple[Stretch, ...])
+
+
+def _stored_group(
+    topic_id: int, name: str, terms: bytes, runs: bytes, members: bytes, lost: bytes
+) -> StoredGroup:
+    return StoredGroup(
+        topic_id,
+        name,
+        _group_terms.decode(terms),
+        _runs.decode(runs),
+        _members.decode(members),
+        _stretches.decode(lost),
+    )
+
+
+CONSUMER_GROUP: Final = StoredTable(
+    """
+CREATE TABLE consumer_group (
+    topic_id INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    terms BLOB NOT NULL,            -- msgpack, as the three below
+    runs BLOB NOT NULL,             -- what is held, free and ended, from the cursor on
+    members BLOB NOT NULL,
+    lost BLOB NOT NULL,             -- what no member is known to have heard of
+    row_crc INTEGER NOT NULL,
+    PRIMARY KEY (topic_id, name)
+) WITHOUT ROWID;
+""",
+    StoredGroup,
+    _stored_group,
+)
 
 
 class GroupChanged(Record, frozen=True, gc=False):
@@ -48,12 +94,14 @@ class GroupChanged(Record, frozen=True, gc=False):
         log = state.topic_by_id[self.topic_id]
         name = self.subscriber
         known = log.subscriptions.get(name)
-        group = log.groups.get(self.group)
+        groups = state.part(GroupIndex)
+        of_topic = groups.of.setdefault(self.topic_id, {})
+        group = of_topic.get(self.group)
         if self.begins or known is None or group is None:
             known = log.subscriptions[name] = Subscription(
                 self.generation, self.cursor, 0, True, state.lsn, self.cursor, Terms()
             )
-            group = log.groups[self.group] = Group(self.terms, (), {})
+            group = of_topic[self.group] = Group(self.terms, (), {})
             state.index_subscription(log, name)
         for offset in range(known.cursor, self.cursor) if group.keys else ():
             group.keys.pop(offset, None)
@@ -64,22 +112,26 @@ class GroupChanged(Record, frozen=True, gc=False):
         group.keys.update(self.keys)
         if self.ends:
             known.active = False
-            del log.groups[self.group]
+            del of_topic[self.group]
             state.touched_topics.add(self.topic_id)
         if self.ends or known.expired:
             known.expired = False
             state.index_subscription(log, name)
-        due_s = next_due_s(self.runs, state.groups_seen_s)  # also of what is free from now on
+        due_s = next_due_s(self.runs, groups.seen_s)  # also of what is free from now on
         if due_s is not None:
-            state.groups_due.add((self.topic_id, self.group), due_s)
+            groups.due.add((self.topic_id, self.group), due_s)
 
     def _set_members(self, state: State, group: Group) -> None:
         members = {} if self.ends else {one.name: one for one in self.members}
         if self.member not in group.members or len(members) != len(group.members):
-            for member in members.keys() - group.members.keys():
-                state.index_member(member, 1)
-            for member in group.members.keys() - members.keys():
-                state.index_member(member, -1)
+            for joined, names in (
+                (1, members.keys() - group.members.keys()),
+                (-1, group.members.keys() - members.keys()),
+            ):
+                for member in names:
+                    state.part(GroupIndex).count(member, joined)
+                    state.interest_changed()
+                    state.index_session("subscriber", member)
         group.members = members
 
     def has_become_durable(self, state: State) -> None:
@@ -99,8 +151,8 @@ class GroupChanged(Record, frozen=True, gc=False):
         if not self.ends:
             values = (self.terms, stored_runs(self.runs), self.members, self.lost)
             row = (*key, *map(encode, values))
-        writes.rows["consumer_group"][key] = row
-        writes.rows["subscription"][self.topic_id, self.subscriber] = (
+        writes.rows[CONSUMER_GROUP][key] = row
+        writes.rows[SUBSCRIPTION][self.topic_id, self.subscriber] = (
             *(self.topic_id, self.subscriber, self.generation, self.cursor, int(not self.ends)),
             *(_TERMS.qos, self.cursor, 0, _TERMS.session, _TERMS.lease_ms),
         )

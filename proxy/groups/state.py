@@ -12,13 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct, field
 
 from reliable_pubsub.common.core.group_messages import Outcome, Stretch
 from reliable_pubsub.common.core.message_base import GroupTerms
 from reliable_pubsub.common.core.names import GROUP_PREFIX
+
+from ..core.lower_bounds import LowerBounds
+from ..core.topic_log import TopicLog
 
 
 def subscription_of_group(group: str) -> str:
@@ -79,6 +82,7 @@ class Member(Struct, frozen=True, gc=False, array_like=True):
 class StoredGroup(Struct, frozen=True):
     """A group as the store holds it; its generation and cursor are those of its subscription."""
 
+    topic_id: int
     group: str
     terms: GroupTerms
     runs: tuple[GroupRun, ...] = ()
@@ -94,6 +98,31 @@ class Group(Struct):
     members: Mapping[str, Member]
     lost: tuple[Stretch, ...] = ()  # what no member is known to have reported
     keys: dict[int, bytes | None] = field(default_factory=dict)  # by offset; those that were read
+
+
+class GroupIndex:
+    """The groups of all topics."""
+
+    def __init__(self) -> None:
+        self.of: dict[int, dict[str, Group]] = {}  # by topic id, then by name
+        self.members: dict[str, int] = {}  # by subscriber: groups that it is a member of
+        self.due: LowerBounds[tuple[int, str]] = LowerBounds()  # by the next lease that ends
+        self.seen_s = 0.0  # when `due` was last checked
+
+    def in_topic(self, log: TopicLog | None) -> Mapping[str, Group]:
+        """Return the groups of a topic, by name."""
+        return self.of.get(log.topic_id, _NO_GROUPS) if log else _NO_GROUPS
+
+    def count(self, client: str, joined: int) -> None:
+        """A client has joined a group (1) or left it (-1)."""
+        count = self.members.get(client, 0) + joined
+        if count:
+            self.members[client] = count
+        else:
+            del self.members[client]
+
+
+_NO_GROUPS: Final[Mapping[str, Group]] = {}
 
 
 def restored(stored: StoredGroup) -> Group:

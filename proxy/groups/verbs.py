@@ -1,4 +1,4 @@
-"""Groups: SUB and UNSUB of a member, TAKE, SETTLE.
+"""GroupIndex: SUB and UNSUB of a member, TAKE, SETTLE.
 
 The members of a group share one subscription. A message is held by one member at a time, until it
 is settled or its lease ends; then it may be granted to another. Grants and ends are durable before
@@ -22,7 +22,7 @@ from reliable_pubsub.common.core.answers import Limit, NotSub, Stale, SubAck, Un
 from reliable_pubsub.common.core.dead_letter import dead_topic
 from reliable_pubsub.common.core.group_messages import Settle, Settled, Take, Taken
 from reliable_pubsub.common.core.limits import GROUP_MEMBERS_MAX
-from reliable_pubsub.common.core.message_base import GroupTerms
+from reliable_pubsub.common.core.message_base import GroupTerms, Role
 from reliable_pubsub.common.core.requests import Sub, Unsub
 
 from ..core.appending import topic_for
@@ -32,13 +32,25 @@ from ..core.records import Decision
 from ..core.replies import decided, echo, limit_reached, malformed
 from ..core.sessions import fence
 from ..core.start_offset import chosen_offset
-from ..core.state import State
+from ..core.state import Hooks, State
+from ..core.stored import StoredState
 from ..core.subscription_records import ControlSeen
 from ..core.subscriptions import Session
 from ..core.topic_log import TopicLog
+from ..core.waiting_gets import WaitKind
 from .change import Change
-from .records import GroupChanged
-from .state import GroupRun, Member, begun, merged, next_due_s, subscription_of_group
+from .records import CONSUMER_GROUP, GroupChanged
+from .state import (
+    GroupIndex,
+    GroupRun,
+    Member,
+    StoredGroup,
+    begun,
+    merged,
+    next_due_s,
+    restored,
+    subscription_of_group,
+)
 
 _WHOLE: Final = GroupTerms()
 
@@ -49,7 +61,7 @@ def join(state: State, request: Sub, session: Session, now_ns: int) -> Decision:
     name = request.group
     log = state.topics.get(request.topic)
     known = log.subscriptions.get(subscription_of_group(name)) if log else None
-    group = log.groups.get(name) if log else None
+    group = state.part(GroupIndex).in_topic(log).get(name)
     if request.control == session.control:
         if log is None or known is None or group is None or request.client not in group.members:
             ended = _not_sub(state, request, name, log)  # it was a member, and is told at once
@@ -139,12 +151,12 @@ def _begin(
     return decided(state, reply, *created, made, seen)
 
 
-def leave(state: State, request: Unsub, session: Session) -> Decision:
+def leave(state: State, request: Unsub, session: Session, _now_ns: int) -> Decision:
     """Remove a member, and free what it holds; or end the group."""
     assert request.group is not UNSET
     log = state.topics.get(request.topic)
     known = log.subscriptions.get(subscription_of_group(request.group)) if log else None
-    group = log.groups.get(request.group) if log else None
+    group = state.part(GroupIndex).in_topic(log).get(request.group)
     ends = request.ends_group is True
     if (
         log is None
@@ -254,7 +266,7 @@ def _change_of(state: State, request: Take | Settle, now_ns: int) -> tuple[Chang
         return session
     log = state.topics.get(request.topic)
     known = log.subscriptions.get(subscription_of_group(request.group)) if log else None
-    group = log.groups.get(request.group) if log else None
+    group = state.part(GroupIndex).in_topic(log).get(request.group)
     member = group.members.get(request.client) if group else None
     if (
         log is None
@@ -336,46 +348,71 @@ def _not_sub(
     return Decision(reply, visible_at=known.lsn if known else 0)
 
 
-# Time.
+def nothing_taken(state: State, request: Take) -> Taken:
+    """Answer a TAKE whose sender has asked again, and would never learn what it was granted."""
+    return Taken(**echo(state, request))
+
+
+# At moments of the core.
+
+
+def restore(state: State, stored: StoredState) -> None:
+    """Add the stored groups, and count their members."""
+    groups = state.part(GroupIndex)
+    for one in stored.of(StoredGroup):
+        groups.of.setdefault(one.topic_id, {})[one.group] = restored(one)
+        for member in one.members:
+            groups.count(member.name, 1)
+
+
+def is_member(state: State, role: Role, client: str) -> bool:
+    """Return whether a session is a member of a group."""
+    return role == "subscriber" and client in state.part(GroupIndex).members
 
 
 def begin_leases(state: State) -> None:
     """Begin the leases and delays that were read from the store."""
     now_s = state.leases.now_s
-    for log in state.topics.values():
-        for name, group in log.groups.items():
+    for topic_id, groups in state.part(GroupIndex).of.items():
+        for name, group in groups.items():
             group.runs = begun(group.runs, now_s)
-            watch(state, log, name, now_s)
+            watch(state, topic_id, name, now_s)
 
 
-def watch(state: State, log: TopicLog, name: str, now_s: float) -> None:
+def watch(state: State, topic_id: int, name: str, now_s: float) -> None:
     """Note when the next lease or delay of a group is over."""
-    group = log.groups.get(name)
+    groups = state.part(GroupIndex)
+    group = groups.of.get(topic_id, {}).get(name)
     due_s = next_due_s(group.runs, now_s) if group else None
     if due_s is not None:
-        state.groups_due.add((log.topic_id, name), due_s)
+        groups.due.add((topic_id, name), due_s)
 
 
 def topics_due(state: State) -> list[str]:
     """The topics in which messages of a group have become free by time."""
-    if not state.groups_due:
+    groups = state.part(GroupIndex)
+    if not groups.due:
         return []
     now_s = state.leases.now_s
 
     def number(key: tuple[int, str]) -> float | None:
-        group = state.topic_by_id[key[0]].groups.get(key[1])
-        return next_due_s(group.runs, state.groups_seen_s) if group else None
+        group = groups.of.get(key[0], {}).get(key[1])
+        return next_due_s(group.runs, groups.seen_s) if group else None
 
-    keys = state.groups_due.take_below(nextafter(now_s, inf), number)
-    state.groups_seen_s = now_s
+    keys = groups.due.take_below(nextafter(now_s, inf), number)
+    groups.seen_s = now_s
     for topic_id, name in keys:
-        watch(state, state.topic_by_id[topic_id], name, now_s)
+        watch(state, topic_id, name, now_s)
     return [state.topic_by_id[topic_id].topic for topic_id, _ in keys]
 
 
 FEATURE: Final = Feature(
     name="groups",
     verbs={Take: take, Settle: settle},
+    of_subscribers={Take: False, Settle: False},
+    waits={Take: WaitKind(lambda request: request.topic, nothing=nothing_taken)},
+    tables=(CONSUMER_GROUP,),
     begin=begin_leases,
     freed=topics_due,
+    hooks=Hooks(restore=[restore], holds=[is_member], of_groups={Sub: join, Unsub: leave}),
 )

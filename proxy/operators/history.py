@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+
+from msgspec import Struct, to_builtins
 
 from reliable_pubsub.common.core.actions import (
     AnyAction,
     DeleteTopic,
+    Effect,
     ForgetClient,
     Pause,
     Resume,
@@ -15,27 +17,54 @@ from reliable_pubsub.common.core.actions import (
 )
 from reliable_pubsub.common.core.limits import ACTIONS_KEPT
 
-from ..core.stored import StoredAction
+from ..core.state import State
+
+
+class StoredAction(Struct, frozen=True):
+    """What an operator did."""
+
+    number: int  # 1, 2, 3, ...
+    nonce: bytes
+    at_ns: int  # wall clock
+    who: str  # name of the key; "": the proxy knows no keys
+    client: str
+    action: AnyAction
+    effect: Effect
+
+
+class StoredPause(Struct, frozen=True):
+    """Puts are paused."""
+
+    reason: str
+
+
+class Deed(Struct, frozen=True):
+    """An operator's action that is durable, for the audit log."""
+
+    record: StoredAction
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """The fields of its line in the audit log."""
+        one = self.record
+        return {
+            "name": one.who,
+            "client": one.client,
+            "number": one.number,
+            "action": to_builtins(one.action),
+            "effect": to_builtins(one.effect),
+        }
 
 
 class Administration:
     """The newest actions. Changed by records only, but for `asker` and `done`."""
 
-    def __init__(self, actions: Iterable[StoredAction], paused: str | None) -> None:
-        """Begin with the stored ones.
-
-        Args:
-            actions: in the order of their numbers.
-            paused: the reason why puts are paused; None: they are not.
-        """
+    def __init__(self) -> None:
         self.asker = ""  # name of the key whose request is decided
         self.done: deque[StoredAction] = deque()  # durable, and not yet output
-        self.paused = paused
+        self.paused: str | None = None  # the reason why puts are paused; None: they are not
         self.lsn = 0  # record number of the newest action
         self.newest: dict[int, StoredAction] = {}  # by number
-        self._removed: dict[str, int] = {}  # by topic: messages below it were removed by operators
-        for one in actions:
-            self._remember(one)
 
     @property
     def last_number(self) -> int:
@@ -50,17 +79,18 @@ class Administration:
                 self.paused = reason
             case Resume():
                 self.paused = None
-        self._remember(record)
+        self.remember(record)
 
-    def _remember(self, record: StoredAction) -> None:
+    def remember(self, record: StoredAction) -> None:
+        """Keep an action, and remove the oldest that are no longer kept."""
         self.newest[record.number] = record
         self.newest.pop(record.number - ACTIONS_KEPT, None)
-        if isinstance(record.action, Truncate | DeleteTopic):
-            self._removed[record.action.topic] = record.effect.end
 
-    def has_removed(self, topic: str, offset: int) -> bool:
-        """Whether an operator has removed the message at an offset, as far as it is remembered."""
-        return offset < self._removed.get(topic, 0)
+
+def note_removed(state: State, record: StoredAction) -> None:
+    """Note in a topic which messages an action has removed."""
+    if isinstance(record.action, Truncate | DeleteTopic):
+        state.topics[record.action.topic].removed_to = record.effect.end
 
 
 def client_of(action: AnyAction) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import UNSET, Struct
@@ -28,26 +28,31 @@ from reliable_pubsub.common.core.actions import (
     Skip,
     Truncate,
 )
-from reliable_pubsub.common.core.answers import NotPossible, Stale
+from reliable_pubsub.common.core.answers import Busy, NotPossible, Stale
 from reliable_pubsub.common.core.message_base import Role, Start
 from reliable_pubsub.common.core.names import GROUP_PREFIX
-from reliable_pubsub.common.core.requests import AnyRequest, History
+from reliable_pubsub.common.core.requests import AnyRequest, History, Put
 from reliable_pubsub.common.core.status import Clients, ClientsReport, ClientStatus
+from reliable_pubsub.common.core.transaction_messages import Commit, Stage
 
 from ..core.appending import begun_after
-from ..core.feature import Arrival, Feature
+from ..core.batches import LogBatch
+from ..core.feature import Arrival, Feature, Runtime
 from ..core.forgetting import session_forgotten
 from ..core.records import Decision, Forgotten, TopicDeleted, Trimmed, trimmed_to
 from ..core.replies import decided, echo, malformed
 from ..core.start_offset import start_offset
-from ..core.state import Record, State
-from ..core.stored import Moved
+from ..core.state import Hooks, Record, State
+from ..core.stored import Moved, StoredState
 from ..core.subscription_records import unsubscribed
 from ..core.subscriptions import Subscription
 from ..core.topic_log import TopicLog
 from ..groups.records import GroupChanged
-from ..groups.state import is_group, subscription_of_group
-from .records import Administered
+from ..groups.state import GroupIndex, is_group, subscription_of_group
+from ..patterns.index import PatternIndex
+from ..transactions.staging import Staging
+from .history import Administration, Deed, StoredAction, StoredPause, note_removed
+from .records import ADMIN_ACTION, PAUSED, Administered
 
 ROLES: Final[tuple[Role, ...]] = ("publisher", "subscriber")
 
@@ -66,7 +71,7 @@ Plan = Planned | Decision  # a decision refuses the action
 
 def admin(state: State, request: AdminRequest, _body: bytes, now_ns: int) -> Decision:
     """Look at an action, or do it once (rule R28)."""
-    known = state.administration
+    known = state.part(Administration)
     if request.number and request.nonce is None:
         return Decision(malformed(state, "an action that is done needs a nonce", request))
     done = known.newest.get(request.number)
@@ -135,7 +140,7 @@ def end_subscription(
     effect = Effect(first=one.cursor, end=one.cursor, generation=one.generation, subscriptions=1)
     if is_group(do.subscriber):
         name = do.subscriber.removeprefix(GROUP_PREFIX)
-        return Planned(effect, (_group_ended(log, name),))
+        return Planned(effect, (_group_ended(state, log, name),))
     session = state.sessions["subscriber", do.subscriber]
     return Planned(effect, (unsubscribed(log.topic_id, do.subscriber, one, session),))
 
@@ -217,17 +222,22 @@ def delete_topic(state: State, request: AdminRequest, do: DeleteTopic, _now_ns: 
         return _not_possible(state, request, why)
     records: list[Record] = [trimmed_to(log, log.end)] if log.start < log.end else []
     for name, one in log.subscriptions.items():
-        if one.active and not is_group(name) and not state.patterns.wants(name, log.topic_id):
+        if (
+            one.active
+            and not is_group(name)
+            and not state.part(PatternIndex).wants(name, log.topic_id)
+        ):
             session = state.sessions["subscriber", name]
             records.append(unsubscribed(log.topic_id, name, one, session))
-    records += [_group_ended(log, name) for name in log.groups]
+    records += [_group_ended(state, log, name) for name in state.part(GroupIndex).in_topic(log)]
     subscriptions = len(records) - (log.start < log.end)
     effect = Effect(first=log.start, end=log.end, subscriptions=subscriptions)
     return Planned(effect, (*records, TopicDeleted(log.topic_id)))
 
 
-def _group_ended(log: TopicLog, name: str) -> GroupChanged:
-    group, known = log.groups[name], log.subscriptions[subscription_of_group(name)]
+def _group_ended(state: State, log: TopicLog, name: str) -> GroupChanged:
+    group = state.part(GroupIndex).of[log.topic_id][name]
+    known = log.subscriptions[subscription_of_group(name)]
     return GroupChanged(
         *(log.topic_id, name, known.generation, known.cursor, group.terms, group.runs, ()),
         ends=True,
@@ -332,7 +342,7 @@ def _topics_with_numbers_in_use(state: State, publisher: str) -> Iterator[str]:
         mark = log.publishers.get(publisher)
         if mark is not None and mark.base + mark.count > log.start:
             yield log.topic
-    last = state.last_transactions.get(publisher)
+    last = state.part(Staging).last.get(publisher)
     for receipt in last.receipts if last else ():
         topic = state.topics.get(receipt.topic)
         if topic is not None and receipt.offset + receipt.count > topic.start:
@@ -344,8 +354,6 @@ def _numbers_forgotten(state: State, publisher: str) -> Iterator[Forgotten]:
         for qos, marks in ((2, log.publishers), (1, log.unnumbered)):
             if publisher in marks:
                 yield Forgotten("publisher", (log.topic_id, publisher, qos))
-    if publisher in state.last_transactions:
-        yield Forgotten("transaction", (publisher,))
 
 
 def clients(state: State, request: Clients, _body: bytes, _now_ns: int) -> Decision:
@@ -398,14 +406,50 @@ PLANS: Final[Mapping[type[Any], Callable[[State, AdminRequest, Any, int], Plan]]
 }
 
 
-def with_asker(engine: Any, request: AnyRequest, arrival: Arrival) -> AnyRequest:
+def with_asker(engine: Runtime, request: AnyRequest, arrival: Arrival) -> AnyRequest:
     """Note whose key asks, for the log of actions."""
     if isinstance(request, AdminRequest):
-        state: State = engine.state
-        state.administration.asker = state.authority.name_of(arrival.key, request)
+        state = engine.state
+        state.part(Administration).asker = state.authority.name_of(arrival.key, request)
     return request
 
 
+def judged(engine: Runtime, request: AnyRequest, decision: Decision) -> Decision:
+    """Refuse to store messages while puts are paused; a DUPLICATE or COMMIT_ACK is still given."""
+    reason = engine.state.part(Administration).paused
+    if reason is None or not isinstance(request, Put | Stage | Commit):
+        return decision
+    why = f" ({reason})" if reason else ""
+    text = (
+        f"an operator has paused puts at this proxy{why}; nothing was stored. Gets continue, "
+        "and puts after `reliable-pubsub admin resume`: ask again later"
+    )
+    return Decision(Busy(**echo(engine.state, request), text=text))
+
+
+def restore(state: State, stored: StoredState) -> None:
+    """Add the stored actions, in the order of their numbers, and a pause."""
+    known = state.part(Administration)
+    for one in stored.of(StoredAction):
+        known.remember(one)
+        note_removed(state, one)
+    for paused in stored.of(StoredPause):
+        known.paused = paused.reason
+
+
+def show_deeds(engine: Runtime, _batches: Sequence[LogBatch]) -> None:
+    """Let the audit log have the actions that have become durable."""
+    done = engine.state.part(Administration).done
+    while done:
+        engine.outputs.append(Deed(done.popleft()))
+
+
 FEATURE: Final = Feature(
-    name="operators", verbs={AdminRequest: admin, Clients: clients}, admit=with_asker
+    name="operators",
+    verbs={AdminRequest: admin, Clients: clients},
+    admit=with_asker,
+    judge=judged,
+    tables=(ADMIN_ACTION, PAUSED),
+    visible=show_deeds,
+    hooks=Hooks(restore=[restore]),
 )

@@ -6,16 +6,27 @@ for each subscriber of the patterns of its topic, a cursor that moves for its ow
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import reduce
+
+from msgspec import Struct
 
 from reliable_pubsub.common.core.message_base import Terms
 from reliable_pubsub.common.core.patterns.matching import is_of
 from reliable_pubsub.common.core.patterns.pattern import Pattern
 
-from ..core.stored import StoredPattern
+from ..core.lower_bounds import LowerBounds
 from ..core.topic_log import TopicLog
+
+
+class StoredPattern(Struct, frozen=True, gc=False):
+    """A subscription by pattern."""
+
+    subscriber: str
+    pattern: Pattern
+    terms: Terms
+    reader: str = ""
 
 
 @dataclass(slots=True)
@@ -39,6 +50,7 @@ class PatternIndex:
 
     def __init__(self) -> None:
         self.of: dict[str, dict[Pattern, RegisteredPattern]] = {}  # by subscriber
+        self.ends: LowerBounds[str] = LowerBounds()  # by subscriber with a clean pattern
         self._subscribers: dict[Pattern, dict[str, None]] = {}
         self._patterns: dict[int, tuple[Pattern, ...]] = {}  # that match a topic, by its id
 
@@ -118,12 +130,8 @@ class PatternIndex:
             one.unread = known.unread
         self._subscribers[pattern][subscriber] = None
         self.of[subscriber][pattern] = one
-
-    def restore(self, stored: Iterable[StoredPattern], topics: Mapping[str, TopicLog]) -> None:
-        """Add what is stored."""
-        for each in stored:
-            one = RegisteredPattern(each.terms, each.reader, 0)
-            self.add(each.subscriber, each.pattern, one, topics)
+        if one.is_clean:
+            self.ends.add(subscriber, 0.0)
 
     def remove(self, subscriber: str, pattern: Pattern) -> None:
         """A pattern has ended."""

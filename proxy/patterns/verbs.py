@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import lt
-from typing import Final
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -37,8 +36,6 @@ from reliable_pubsub.common.core.patterns.pattern import Pattern
 from reliable_pubsub.common.core.requests import Get, Sub
 
 from ..core.appending import begun_after, resumed
-from ..core.feature import Feature
-from ..core.lease_ends import ended_patterns
 from ..core.reading import cursor_moved, get, subscription_of
 from ..core.records import Decision
 from ..core.replies import decided, echo, limit_reached, malformed
@@ -49,7 +46,8 @@ from ..core.subscribing import stale_control
 from ..core.subscription_records import ControlSeen, CursorMoved, unsubscribed
 from ..core.subscriptions import Session, Subscription
 from ..core.topic_log import TopicLog
-from .index import RegisteredPattern
+from ..qos0.ring import Rings
+from .index import PatternIndex, RegisteredPattern
 from .records import PatternEnded, PatternSubscribed
 
 _KINDS = Kinds()
@@ -60,12 +58,12 @@ def match(state: State, request: Match, _body: bytes, now_ns: int) -> Decision:
     session = fence(state, "subscriber", request)
     if isinstance(session, Decision):
         return session
-    known = state.patterns.of.get(request.client, {}).get(request.match)
+    known = state.part(PatternIndex).of.get(request.client, {}).get(request.match)
     is_repeat = request.control == session.control
     if request.control < session.control or (is_repeat and request.ends is (known is not None)):
         return stale_control(state, request, session)
     if is_repeat:
-        topics, ring = _count(state, request), state.rings.number
+        topics, ring = _count(state, request), state.kept(Rings).number
         reply = Matched(**echo(state, request), topics=topics, already=True, ring=ring)
         return Decision(reply, visible_at=session.lsn)
     if request.ends:
@@ -86,10 +84,14 @@ def _refused(state: State, request: Match, known: RegisteredPattern | None) -> D
         problem = "a clean session needs a lease: without one it is not known when it has ended"
     if problem:
         return Decision(malformed(state, problem, request))
-    mine = state.patterns.of.get(request.client, {})
+    mine = state.part(PatternIndex).of.get(request.client, {})
     for count, most, what in (
         (len(mine), PATTERNS_PER_CLIENT_MAX, "patterns of one subscriber"),
-        (0 if state.patterns.has(pattern) else len(state.patterns), PATTERNS_MAX, "patterns"),
+        (
+            0 if state.part(PatternIndex).has(pattern) else len(state.part(PatternIndex)),
+            PATTERNS_MAX,
+            "patterns",
+        ),
     ):
         if known is None and count >= most:
             text = f"this proxy holds {most:,} {what}, the most that it may; nothing was changed"
@@ -138,7 +140,7 @@ def _begun(
         records.append(
             begun_after(state, log, request.client, session, joined, request.control, cursor)
         )
-    already, ring = known is not None, state.rings.number
+    already, ring = known is not None, state.kept(Rings).number
     reply = Matched(**echo(state, request), topics=topics, already=already, ring=ring)
     return decided(state, reply, *records)
 
@@ -154,10 +156,10 @@ def _begins_again(
         return True
     if "persistent" in (request.terms.session, one.terms.session) or not one.terms.by_pattern:
         return False
-    mine = state.patterns.of.get(request.client, {})
+    mine = state.part(PatternIndex).of.get(request.client, {})
     others = [
         mine[pattern]
-        for pattern in state.patterns.patterns_of(log.topic_id)
+        for pattern in state.part(PatternIndex).patterns_of(log.topic_id)
         if pattern in mine and pattern != request.match
     ]
     return all(other.epoch != session.epoch for other in others)
@@ -185,13 +187,13 @@ def _first(
 
 def _ended(state: State, request: Match, session: Session) -> Decision:
     head = (session.epoch, session.nonce, request.control)
-    mine = state.patterns.of.get(request.client, {})
+    mine = state.part(PatternIndex).of.get(request.client, {})
     if request.match not in mine:
         reply = Matched(**echo(state, request), topics=0, already=True)
         return decided(state, reply, ControlSeen(request.client, *head))
     records: list[Record] = [PatternEnded(request.client, request.match, *head)]
     for topic_id in state.subscribed.get(request.client, ()):
-        patterns = [one for one in state.patterns.patterns_of(topic_id) if one in mine]
+        patterns = [one for one in state.part(PatternIndex).patterns_of(topic_id) if one in mine]
         one = state.topic_by_id[topic_id].subscriptions[request.client]
         if patterns == [request.match] and one.terms.by_pattern:
             records.append(unsubscribed(topic_id, request.client, one, session, request.control))
@@ -200,14 +202,14 @@ def _ended(state: State, request: Match, session: Session) -> Decision:
 
 
 def _matched(state: State, pattern: Pattern) -> Sequence[TopicLog]:
-    if state.patterns.has(pattern):
-        return [state.topic_by_id[one] for one in state.patterns.topics_of(pattern)]
+    if state.part(PatternIndex).has(pattern):
+        return [state.topic_by_id[one] for one in state.part(PatternIndex).topics_of(pattern)]
     return [log for topic, log in state.topics.items() if is_of(pattern, topic)]
 
 
 def _count(state: State, request: Match) -> int:
     mine = state.subscribed.get(request.client, ())
-    return sum(request.match in state.patterns.patterns_of(topic_id) for topic_id in mine)
+    return sum(request.match in state.part(PatternIndex).patterns_of(topic_id) for topic_id in mine)
 
 
 def fetch(state: State, request: Fetch, _body: bytes, now_ns: int) -> Decision:
@@ -215,7 +217,7 @@ def fetch(state: State, request: Fetch, _body: bytes, now_ns: int) -> Decision:
     session = fence(state, "subscriber", request)
     if isinstance(session, Decision):
         return session
-    mine = state.patterns.of.get(request.client, {}).get(request.match)
+    mine = state.part(PatternIndex).of.get(request.client, {}).get(request.match)
     if mine is None:
         text = f"{request.client!r} has no pattern {request.match}; subscribe first"
         return Decision(NotSub(**echo(state, request), text=text), visible_at=session.lsn)
@@ -244,7 +246,7 @@ class _Found:
         self._batches_max = FETCH_BATCHES_MAX
         self._unstored: list[UnstoredBatch] = []
         self._unstored_bodies: list[bytes] = []
-        self._ring = state.rings.number
+        self._ring = state.kept(Rings).number
         if request.ring is not UNSET:
             is_of_this_start = request.ring.boot == state.boot
             self._read_rings(request.ring.number if is_of_this_start else 0)
@@ -253,7 +255,7 @@ class _Found:
         """Take batches at QoS 0 from a number on: at least one, and up to half of the answer."""
         request, reader = self._request, _reader(self._request)
         leave = self._messages_max // 2, self._bytes_max // 2, self._batches_max // 2
-        for after, topic, header, body in self._state.rings.since(number):
+        for after, topic, header, body in self._state.kept(Rings).since(number):
             if not is_of(request.match, topic) or not self._state.authority.may_read(reader, topic):
                 continue
             left = (
@@ -267,7 +269,7 @@ class _Found:
             self._unstored.append(UnstoredBatch(topic, header))
             self._unstored_bodies.append(body)
             self._ring = after
-        self._ring = self._state.rings.number
+        self._ring = self._state.kept(Rings).number
 
     @property
     def is_full(self) -> bool:
@@ -335,7 +337,7 @@ class _Found:
             one.shown,
             reply.batches if isinstance(reply, MessageBatches) else (),
             log.durable_end,
-            self._state.rings.ends.get(log.topic, 0),
+            self._state.kept(Rings).ends.get(log.topic, 0),
             None if one.terms == self._terms else one.terms,
         )
 
@@ -361,6 +363,3 @@ class _Found:
 def _reader(request: Match | Fetch) -> str:
     """The keys that a request is of."""
     return "" if request.key is UNSET else request.key
-
-
-FEATURE: Final = Feature(name="patterns", verbs={Match: match, Fetch: fetch}, due=ended_patterns)

@@ -69,7 +69,7 @@ class Pushes:
     def __init__(
         self,
         *,
-        boot: str,
+        boot: str = "",
         endpoint: str = "",
         table: InterestTable[bytes] | None = None,
         kinds: Kinds | None = None,

@@ -10,6 +10,7 @@ from reliable_pubsub.relay.core.interest_table import Capped
 from reliable_pubsub.relay.core.unstored import offer_prefixes
 
 from ..core.state import State
+from ..patterns.index import PatternIndex
 from ..push.pushes import Pushes
 
 
@@ -27,13 +28,14 @@ class Wanted:
     leave its publisher.
     """
 
-    def __init__(self, pushes: Pushes) -> None:
+    def __init__(self, endpoint: str = "") -> None:
         """Create it; nothing is announced yet.
 
         Args:
-            pushes: has the interest of push links.
+            endpoint: of the ingress; sent to publishers.
         """
-        self._pushes = pushes
+        self.endpoint = endpoint
+        self._version = 0  # of the state's interest, when it was looked at last
         self._capped = Capped(INGRESS_PATTERNS_MAX)
         self._prefixes: frozenset[bytes] = frozenset()
 
@@ -44,14 +46,15 @@ class Wanted:
 
     def changes(self, state: State) -> Want | None:
         """The changes to announce to publishers; None: no changes."""
-        if not (self._pushes.has_changed() or state.are_listeners_changed):
+        pushes = state.kept(Pushes)
+        if not pushes.has_changed() and self._version == state.interest_version:
             return None
-        state.are_listeners_changed = False
+        self._version = state.interest_version
         exact = frozenset(Pattern("exact", topic) for topic in state.listened_topics)
-        wanted = exact | frozenset(state.patterns.all()) | self._pushes.wanted()
+        wanted = exact | frozenset(state.part(PatternIndex).all()) | pushes.wanted()
         before = self._prefixes
         patterns = self._capped.take(wanted)
-        self._prefixes = offer_prefixes(patterns, self._pushes.kinds, wanted)
+        self._prefixes = offer_prefixes(patterns, pushes.kinds, wanted)
         if before == self._prefixes:
             return None
         return Want(self._prefixes - before, before - self._prefixes)

@@ -12,9 +12,10 @@ from reliable_pubsub.common.core.limits import HELD_REQUESTS_MAX, WAITING_GETS_M
 from reliable_pubsub.common.core.message_base import Promise
 from reliable_pubsub.common.core.status import ConnectionsStatus, IngressStatus, PushStatus
 
+from ..access.accounts import Accounts
 from ..core.counts import name_of
 from ..core.engine import UNWRITTEN_BYTES_MAX, Engine
-from ..features import TABLES
+from ..transactions.staging import Staging
 from .survey import Survey
 
 BOUNDS: Final = (  # the values of the label `bound`
@@ -89,8 +90,8 @@ def figures_of(
     shares = (
         len(state.topics) / settings.topics_max,
         len(state.sessions) / settings.clients_max,
-        state.accounts.stored_bytes / settings.stored_bytes_max,
-        state.staging.held_bytes / settings.staged_bytes_max,
+        state.part(Accounts).stored_bytes / settings.stored_bytes_max,
+        state.part(Staging).held_bytes / settings.staged_bytes_max,
         wal_held_bytes / wal_bytes_max,
         survey.topic_bytes,
         survey.topic_subscriptions,
@@ -104,7 +105,7 @@ def figures_of(
     return Figures(
         durability=state.durability,
         survey=survey,
-        requests={name_of(kind): counts.requests[kind] for kind in TABLES.verbs},
+        requests={name_of(kind): counts.requests[kind] for kind in engine.tables.verbs},
         refusals={name_of(kind): counts.refusals[kind] for kind in REFUSALS},
         malformed=engine.malformed_count,
         received_bytes=counts.received_bytes,
@@ -116,7 +117,7 @@ def figures_of(
         queued_records=state.lsn - state.durable_lsn,
         unwritten_bytes=engine.unwritten_bytes,
         waiting_gets=len(engine.waiting),
-        staged_bytes=state.staging.held_bytes,
+        staged_bytes=state.part(Staging).held_bytes,
         storage_full=state.is_storage_full,
         clock_steps=engine.local.steps,
         timestamps_ahead_s=engine.local.ahead_s,

@@ -31,7 +31,8 @@ from ..core.feature import Feature
 from ..core.records import Decision
 from ..core.replies import echo, malformed
 from ..core.state import State
-from ..groups.state import is_group, subscription_of_group
+from ..groups.state import GroupIndex, is_group, subscription_of_group
+from ..patterns.index import PatternIndex
 
 T = TypeVar("T", str, Pattern)
 
@@ -99,8 +100,8 @@ class _Page:
         """Topics and then patterns, in the order of their kinds and texts."""
         state = self._state
         topics = state.listened_topics - state.deleted_topics
-        topics |= {one.text for one in state.patterns.all() if one.kind == "exact"}
-        patterns = [one for one in state.patterns.all() if one.kind != "exact"]
+        topics |= {one.text for one in state.part(PatternIndex).all() if one.kind == "exact"}
+        patterns = [one for one in state.part(PatternIndex).all() if one.kind != "exact"]
         if after is not UNSET:
             begins = operator.ge if after.group is not None else operator.gt
             patterns = [one for one in patterns if begins(one, after.match)]
@@ -121,7 +122,7 @@ class _Page:
                 return
         elif not self._may_share(match):
             return
-        subscribers = self._state.patterns.subscribers_of(match)
+        subscribers = self._state.part(PatternIndex).subscribers_of(match)
         self._steps_left -= len(subscribers)
         qos = max(one.terms.qos for one in subscribers)
         yield SubscriptionRow(match, "", qos, len(subscribers))
@@ -132,9 +133,10 @@ class _Page:
         plain = [log.subscriptions[one].terms.qos for one in log.listening if not is_group(one)]
         if plain:
             yield SubscriptionRow(match, "", max(plain), len(plain))
-        for name in sorted(log.groups):
+        groups = self._state.part(GroupIndex).in_topic(log)
+        for name in sorted(groups):
             if subscription_of_group(name) in log.listening:
-                yield SubscriptionRow(match, name, 2, len(log.groups[name].members))
+                yield SubscriptionRow(match, name, 2, len(groups[name].members))
 
     def _may_share(self, match: Pattern) -> bool:
         """Whether a pattern may share a topic with the one asked for, and one that is shown."""

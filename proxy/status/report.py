@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Sized
+from collections.abc import Callable
 from heapq import nsmallest
 from typing import Any, Final, Protocol
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.limits import STATUS_PAGE_ROWS
@@ -22,14 +22,16 @@ from reliable_pubsub.common.core.status import (
     TopicStatus,
 )
 
-from ..access.uses import KeyUses, with_uses
-from ..core.feature import Feature
+from ..access.uses import key_uses, with_uses
+from ..core.feature import Feature, Runtime
 from ..core.local_time import LocalTime
 from ..core.records import Decision
 from ..core.replies import echo
 from ..core.state import State
 from ..core.topic_log import TopicLog
-from ..groups.state import is_group, subscription_of_group
+from ..groups.state import GroupIndex, is_group, subscription_of_group
+from ..operators.history import Administration
+from ..qos0.ring import Rings
 from ..transactions.verbs import staging_status
 
 
@@ -65,22 +67,23 @@ def status(
         dropped_requests=0,
         staging=staging_status(state),
         kept=UNSET if request.after_topic else _kept(state, shown),
-        paused=UNSET if (reason := state.administration.paused) is None else reason,
+        paused=UNSET if (reason := state.part(Administration).paused) is None else reason,
     )
     return Decision(report)
 
 
-class Reporter(Protocol):
+class Reporter(Runtime, Protocol):
     """What a report is completed with: the engine."""
 
     requests_count: int
     malformed_count: int
-    waiting: Sized
     local: LocalTime
-    describe: Callable[[StatusReport, Any], StatusReport]
 
-    def uses(self) -> Generator[None, None, KeyUses]:
-        """What each key uses of its quotas."""
+
+class Description(Struct):
+    """Adds to a report what only the shell knows."""
+
+    describe: Callable[[StatusReport, Any], StatusReport] = lambda report, _: report
 
 
 def completed(engine: Reporter, request: Status, decision: Decision) -> Decision:
@@ -89,14 +92,14 @@ def completed(engine: Reporter, request: Status, decision: Decision) -> Decision
     if not isinstance(report, StatusReport):
         return decision
     report = replace(
-        with_uses(request, report, engine.uses()),
+        with_uses(request, report, key_uses(engine.state)),
         requests_count=engine.requests_count,
         dropped_requests=engine.malformed_count,
         waiting_gets=len(engine.waiting) or UNSET,
         clock_steps=engine.local.steps or UNSET,
         timestamps_ahead_s=engine.local.ahead_s or UNSET,
     )
-    return replace(decision, reply=engine.describe(report, engine))
+    return replace(decision, reply=engine.state.kept(Description).describe(report, engine))
 
 
 def _kept(state: State, shown: Callable[[str], bool] | None) -> KeptStatus:
@@ -117,7 +120,8 @@ def _topic(state: State, log: TopicLog, rows_max: int) -> TopicStatus:
         for name, one in log.subscriptions.items()
         if (one.active or one.expired) and one.lsn <= state.durable_lsn and not is_group(name)
     }
-    groups = tuple(_group(state, log, name) for name in nsmallest(rows_max, log.groups))
+    of_topic = state.part(GroupIndex).in_topic(log)
+    groups = tuple(_group(state, log, name) for name in nsmallest(rows_max, of_topic))
     # The slowest first: if a page cannot show all, these matter most.
     slowest = nsmallest(rows_max, active.items(), key=lambda item: (item[1].cursor, item[0]))
     publishers = {(name, 2): mark for name, mark in log.publishers.items()}
@@ -138,7 +142,7 @@ def _topic(state: State, log: TopicLog, rows_max: int) -> TopicStatus:
                 cursor=subscription.cursor,
                 lag_messages=max(log.durable_end - subscription.cursor, 0),
                 lag_s=lag_s(state, log, subscription.cursor),
-                lost=state.rings.lost(log.topic, name),
+                lost=state.kept(Rings).lost(log.topic, name),
             )
             for name, subscription in slowest
         ),
@@ -153,14 +157,15 @@ def _topic(state: State, log: TopicLog, rows_max: int) -> TopicStatus:
             for (name, qos), mark in nsmallest(rows_max, publishers.items())
         ),
         publishers_left_out=max(len(publishers) - rows_max, 0),
-        ring=state.rings.status(log.topic),
+        ring=state.kept(Rings).status(log.topic),
         groups=groups or UNSET,
-        groups_left_out=max(len(log.groups) - rows_max, 0) or UNSET,
+        groups_left_out=max(len(of_topic) - rows_max, 0) or UNSET,
     )
 
 
 def _group(state: State, log: TopicLog, name: str) -> GroupStatus:
-    group, known = log.groups[name], log.subscriptions[subscription_of_group(name)]
+    group = state.part(GroupIndex).of[log.topic_id][name]
+    known = log.subscriptions[subscription_of_group(name)]
     now_s = state.leases.now_s
     held = [run for run in group.runs if run.is_held and not run.is_due(now_s)]
     waiting = [run for run in group.runs if run.how == "free" or run.is_due(now_s)]

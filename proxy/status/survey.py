@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from reliable_pubsub.common.core.dead_letter import DEAD_SUFFIX, is_dead
 from reliable_pubsub.common.core.status import AccountStatus, SubscriptionState
 
 from ..access.uses import KeyUses
@@ -56,6 +57,7 @@ class Survey(Struct, frozen=True, kw_only=True):
     lag_messages: int = 0  # of all subscriptions together
     slowest: tuple[SurveyedSubscription, ...] = ()  # the greatest lag first
     largest: tuple[SurveyedTopic, ...] = ()  # the most bytes first
+    dead_letters: dict[str, int] = {}  # ever stored, by the topic of the messages; the most
     # The fullest topic in each respect, as shares of its bound.
     topic_bytes: float = 0.0
     topic_subscriptions: float = 0.0
@@ -73,6 +75,7 @@ class _Running:
         self.subscriptions = dict.fromkeys(STATES, 0)
         self.slowest: list[tuple[int, str, str]] = []  # heaps: the smallest of these first
         self.largest: list[tuple[int, str, int, int]] = []
+        self.dead_letters: list[tuple[int, str]] = []
         self.topic_bytes = self.topic_subscriptions = self.topic_publishers = self.waiting = 0.0
 
     def topic(self, log: TopicLog) -> None:
@@ -87,6 +90,8 @@ class _Running:
         self.topic_subscriptions = max(self.topic_subscriptions, share)
         share = self.state.lasting_publishers(log) / settings.publishers_per_topic_max
         self.topic_publishers = max(self.topic_publishers, share)
+        if is_dead(log.topic):
+            self.dead_letters.append((log.durable_end, log.topic.removesuffix(DEAD_SUFFIX)))
         row = (log.stored_bytes, log.topic, log.durable_end, live)
         if len(self.largest) < self.rows_max:
             heappush(self.largest, row)
@@ -165,6 +170,7 @@ def surveyed(
         lag_messages=running.lag_messages,
         slowest=tuple(slowest),
         largest=tuple(SurveyedTopic(*row) for row in nlargest(rows_max, running.largest)),
+        dead_letters={name: end for end, name in nlargest(rows_max, running.dead_letters)},
         topic_bytes=running.topic_bytes,
         topic_subscriptions=running.topic_subscriptions,
         topic_publishers=running.topic_publishers,

@@ -36,6 +36,15 @@ class StagedBatch(Struct, frozen=True, gc=False):
     instead_of: tuple[tuple[int, bytes], ...] = ()  # tasks and attempts dropped to make room
 
 
+class StoredTransaction(Struct, frozen=True, gc=False):
+    """The last transaction that a publisher has committed."""
+
+    client: str
+    transaction: int
+    digest: bytes  # of its content, computed by the writer; empty: not sent
+    receipts: tuple[TopicReceipt, ...]
+
+
 @dataclass(slots=True)
 class LastTransaction:
     """The last transaction that a publisher has committed."""
@@ -79,9 +88,10 @@ class StagedTransaction:
 
 
 class Staging:
-    """Everything that is staged."""
+    """Everything that is staged, and what each publisher has committed last."""
 
     def __init__(self) -> None:
+        self.last: dict[str, LastTransaction] = {}  # by publisher
         self.held_bytes = 0
         self._open: dict[tuple[str, int], StagedTransaction] = {}  # the most recently used last
         self._numbers: dict[str, set[int]] = {}  # of the same, by client

@@ -6,19 +6,30 @@ all batches, and the number of the transaction, by which a repeat is recognised.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
-from reliable_pubsub.common.core.answers import Conflict, Full, Gap, Limit, StageLost
+from reliable_pubsub.common.core.answers import (
+    Conflict,
+    Full,
+    Gap,
+    HelloAck,
+    Limit,
+    StageLost,
+)
 from reliable_pubsub.common.core.dead_letter import is_dead
 from reliable_pubsub.common.core.limits import (
+    NUMBER_MAX,
     STAGED_BATCH_BYTES,
     STAGED_IDLE_S_MAX,
     TRANSACTION_BYTES_MAX,
     TRANSACTION_TOPICS_MAX,
 )
+from reliable_pubsub.common.core.message_base import Role
+from reliable_pubsub.common.core.requests import Hello
 from reliable_pubsub.common.core.status import StagingStatus
 from reliable_pubsub.common.core.transaction_messages import (
     Abort,
@@ -31,15 +42,28 @@ from reliable_pubsub.common.core.transaction_messages import (
 )
 
 from ..core.appending import next_batch, topic_for
-from ..core.feature import Feature
+from ..core.feature import Feature, Runtime
+from ..core.publishing import for_subscribers_only
 from ..core.records import Appended, Decision
 from ..core.replies import decided, echo
 from ..core.sessions import fence, without_session
-from ..core.state import Record, State
+from ..core.state import Hooks, Record, State
+from ..core.stored import StoredState
 from ..core.topic_log import TopicLog
-from ..dead_letters.verbs import for_subscribers_only
-from .records import Staged, TransactionCommitted, Unstaged
-from .staging import LastTransaction, StagedBatch, StagedTransaction
+from .records import (
+    LAST_TRANSACTION,
+    Staged,
+    TransactionCommitted,
+    TransactionForgotten,
+    Unstaged,
+)
+from .staging import (
+    LastTransaction,
+    StagedBatch,
+    StagedTransaction,
+    Staging,
+    StoredTransaction,
+)
 
 
 class _Share(Struct, frozen=True):
@@ -61,7 +85,7 @@ def stage(state: State, request: Stage, body: bytes, now_ns: int) -> Decision:
         return ended
     if is_dead(request.topic):
         return for_subscribers_only(state, request)
-    one = state.staging.of(request.client, request.transaction)
+    one = state.part(Staging).of(request.client, request.transaction)
     staged = one.attempts.get((request.task, request.attempt), [])
     if request.chunk < len(staged):
         return _repeated_stage(state, request, staged[request.chunk])
@@ -108,11 +132,11 @@ def _make_stage_room(
 ) -> Decision | tuple[tuple[int, bytes], ...]:
     """Stay within the bounds: superseded attempts are dropped first."""
     size = body_bytes + STAGED_BATCH_BYTES
-    staged_bytes_max = state.settings.staged_bytes_max
+    staging, staged_bytes_max = state.part(Staging), state.settings.staged_bytes_max
     limit = min(TRANSACTION_BYTES_MAX, staged_bytes_max)
     excess = max(
         one.held_bytes + size - limit,
-        state.staging.held_bytes + size - staged_bytes_max,
+        staging.held_bytes + size - staged_bytes_max,
     )
     if excess <= 0:
         return ()
@@ -132,7 +156,7 @@ def _make_stage_room(
         )
         return Decision(Limit(**echo(state, request), limit=limit, text=text))
     text = (
-        f"{state.staging.transactions} transactions have {state.staging.held_bytes:,} of "
+        f"{staging.transactions} transactions have {staging.held_bytes:,} of "
         f"{staged_bytes_max:,} bytes staged; this one has to wait until one of them is "
         "committed, aborted, or idle for too long"
     )
@@ -171,7 +195,7 @@ def commit(state: State, request: Commit, _body: bytes, now_ns: int) -> Decision
 
 def _named(state: State, request: Commit) -> Decision | Mapping[str, Sequence[StagedBatch]]:
     """The batches of a transaction, by topic."""
-    one = state.staging.of(request.client, request.transaction)
+    one = state.part(Staging).of(request.client, request.transaction)
     named: dict[str, list[StagedBatch]] = {}
     for part in request.parts:
         staged = one.batches(part)
@@ -232,7 +256,7 @@ def abort(state: State, request: Abort, _body: bytes, _now_ns: int) -> Decision:
     ended = _fenced_or_ended(state, request)
     if ended is not None:
         return ended
-    one = state.staging.of(request.client, request.transaction)
+    one = state.part(Staging).of(request.client, request.transaction)
     dropped = sum(len(staged) for staged in one.attempts.values())
     records = (Unstaged(request.client, request.transaction),) if dropped else ()
     return Decision(AbortAck(**echo(state, request), dropped=dropped), records)
@@ -241,18 +265,18 @@ def abort(state: State, request: Abort, _body: bytes, _now_ns: int) -> Decision:
 def idle_stages(state: State) -> Sequence[Unstaged]:
     """Return the transactions that have been idle for too long."""
     before_s = state.leases.now_s - STAGED_IDLE_S_MAX
-    return [Unstaged(*key) for key in state.staging.idle_since(before_s)]
+    return [Unstaged(*key) for key in state.part(Staging).idle_since(before_s)]
 
 
 def staging_status(state: State) -> StagingStatus | UnsetType:
     """The row of transactions in a STATUS; unset if there never was one."""
-    if not state.staging.transactions and not state.last_transactions:
+    if not state.part(Staging).transactions and not state.part(Staging).last:
         return UNSET
     return StagingStatus(
-        transactions=state.staging.transactions,
-        batches=state.staging.batches,
-        staged_bytes=state.staging.held_bytes,
-        writers=len(state.last_transactions),
+        transactions=state.part(Staging).transactions,
+        batches=state.part(Staging).batches,
+        staged_bytes=state.part(Staging).held_bytes,
+        writers=len(state.part(Staging).last),
     )
 
 
@@ -266,7 +290,7 @@ def _fenced_or_ended(state: State, request: Commit | Abort) -> Decision | None:
 
 def _ended(state: State, request: Stage | Commit | Abort) -> Decision | None:
     """Whether the transaction is committed, or a later one of its writer."""
-    last = state.last_transactions.get(request.client)
+    last = state.part(Staging).last.get(request.client)
     if last is None or request.transaction > last.transaction:
         return None
     return already(state, request, last)
@@ -329,9 +353,53 @@ def _receipt(share: _Share) -> TopicReceipt:
     return TopicReceipt(share.log.topic, first.first_sequence, count, first.base)
 
 
+# At moments of the core.
+
+
+def restore(state: State, stored: StoredState) -> None:
+    """Add the last transaction of each publisher; what was staged is lost."""
+    staging = state.part(Staging)
+    for one in stored.of(StoredTransaction):
+        last = LastTransaction(one.transaction, one.digest, one.receipts, 0)
+        staging.last[one.client] = last
+    state.numbered |= staging.last.keys()
+
+
+def is_staging(state: State, role: Role, client: str) -> bool:
+    """Return whether a publisher has something staged."""
+    return role == "publisher" and client in state.part(Staging).clients
+
+
+def drop_staged(state: State, role: Role | None, client: str) -> None:
+    """Drop what a forgotten publisher has staged."""
+    if role == "publisher":
+        state.part(Staging).drop_up_to(client, NUMBER_MAX)
+
+
+def forget_last(state: State, role: Role, client: str) -> Iterator[Record]:
+    """Yield the record that removes the last transaction of a publisher."""
+    if role == "publisher" and client in state.part(Staging).last:
+        yield TransactionForgotten(client)
+
+
+def with_last(engine: Runtime, request: Hello, decision: Decision) -> Decision:
+    """Add to a granted epoch what its publisher has committed last."""
+    reply = decision.reply
+    last = engine.state.part(Staging).last.get(request.client)
+    if last is None or request.role != "publisher" or not isinstance(reply, HelloAck):
+        return decision
+    visible_at = max(decision.visible_at, last.lsn)
+    return replace(
+        decision, reply=replace(reply, transaction=last.transaction), visible_at=visible_at
+    )
+
+
 FEATURE: Final = Feature(
     name="transactions",
     verbs={Stage: stage, Commit: commit, Abort: abort},
     endpoints=dict.fromkeys((Stage, Commit, Abort), "publisher"),
+    tables=(LAST_TRANSACTION,),
     due=idle_stages,
+    completes={Hello: with_last},
+    hooks=Hooks(restore=[restore], holds=[is_staging], gone=[drop_staged], forgets=[forget_last]),
 )

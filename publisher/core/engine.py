@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from operator import attrgetter
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 from reliable_pubsub.common.core.answers import (
     AnyReply,
@@ -31,7 +31,6 @@ from reliable_pubsub.common.core.errors import (
     ConflictError,
     InDoubtError,
     LimitError,
-    MalformedError,
     PubSubError,
     UsageError,
 )
@@ -39,22 +38,32 @@ from reliable_pubsub.common.core.plan_mark import place_in_plan
 from reliable_pubsub.common.core.recorder import Call, Recorder
 from reliable_pubsub.common.core.requests import Put
 from reliable_pubsub.common.core.session import SESSIONS_BEGUN_MAX, forgets_again
-from reliable_pubsub.common.core.transaction_messages import Abort, CommitAck
+from reliable_pubsub.common.core.transaction_messages import CommitAck
 from reliable_pubsub.common.core.wire import decode_batch
 
-from .lower_qos_puts import LowerQoSPuts
+from .feature import PublisherFeature, PublisherOpening
 from .outbox import Changes, Encoded, Numbered, Outbox, Pending
 from .puts import WaitingPut, failed, fitting, joined
 from .receipt import Receipt
 from .session import PublisherSession
-from .transaction import Transaction, stage_and_commit
 
+F = TypeVar("F", bound=PublisherFeature)
+R = TypeVar("R")
+MakeFeature = Callable[["PublisherEngine", PublisherOpening], PublisherFeature]
 NO_CALLS: Sequence[Call] = ()
 IN_BLOCK: Final = (
     "this publisher has an open transaction: put through the transaction, end its block "
     "first, or use another publisher. Nothing was done"
 )
 topic_of: Callable[[Encoded | Numbered], str] = attrgetter("topic")
+
+
+class Block(Protocol):
+    """A block that has the publisher for itself."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the block has not ended."""
 
 
 class PublisherEngine:
@@ -64,34 +73,49 @@ class PublisherEngine:
         self,
         session: PublisherSession,
         outbox: Outbox,
-        lower_qos: LowerQoSPuts,
         *,
         recorder: Recorder,
-        token: Callable[[int], bytes],
+        features: Sequence[MakeFeature] = (),
+        opening: PublisherOpening | None = None,
     ) -> None:
         """Create it; only the content of the outbox is in doubt.
 
         Args:
-            token: gives so many random bytes.
+            opening: how the publisher was opened, for its features.
         """
         self.session = session
         self.outbox = outbox
-        self.lower_qos = lower_qos
         self._recorder = recorder
-        self._token = token
         self._sending: Sequence[WaitingPut] = ()  # the puts of the batch in doubt
         # Whose block began last. It owns the publisher, even across an interrupted call.
-        self._block: weakref.ref[Transaction] | None = None
+        self._block: weakref.ref[Block] | None = None
+        self._features: list[PublisherFeature] = []
+        for make in features:
+            assert opening is not None
+            self._features.append(make(self, opening))
+
+    def feature(self, kind: type[F]) -> F:
+        """A feature of this publisher.
+
+        Raises:
+            UsageError: it runs without.
+        """
+        for one in self._features:
+            if isinstance(one, kind):
+                return one
+        raise UsageError(f"this publisher runs without {kind.name}")
 
     def begin_again(self, stored: Mapping[str, bytes]) -> None:
         """Drop what is not in the stored state."""
         self.outbox.reload(stored)
         self.session.begin_again()
-        self.lower_qos.qos0.begin_again()
+        for one in self._features:
+            one.begin_again()
 
     def close(self) -> None:
-        """End the link of QoS 0."""
-        self.lower_qos.qos0.close()
+        """End the links of features."""
+        for one in self._features:
+            one.close()
 
     # Puts.
 
@@ -110,7 +134,7 @@ class PublisherEngine:
             puts = fitting(put, others) if others else [put]
             try:
                 if put.qos < 2:
-                    yield from self._put_below_qos_2(puts)
+                    yield from self._of_a_feature(*(one.put(puts) for one in self._features))
                     continue
                 if outbox.pending is not None:
                     yield from self.settle()
@@ -122,7 +146,7 @@ class PublisherEngine:
                 encoded = put.encoded if len(puts) == 1 else joined(puts)[1]
                 if not session.connected or encoded.topic not in session.met:
                     yield from session.meet_all((encoded.topic,))  # then number: rule R24
-                yield from self._keep(outbox.number((encoded,), put.note))
+                yield from self.keep(outbox.number((encoded,), put.note))
                 yield from self.settle()
             except LimitError as error:
                 if put.is_alone or max(len(puts), len(self._sending)) == 1:
@@ -151,18 +175,7 @@ class PublisherEngine:
         for one in () if kept else puts:
             one.release()
 
-    def _put_below_qos_2(self, puts: Sequence[WaitingPut]) -> Conversation[None]:
-        """Put them at QoS 1 or 0; a note is written after its put, which is alone."""
-        first, lower_qos = puts[0], self.lower_qos
-        put = lower_qos.put if first.qos else lower_qos.offer
-        batch, encoded = joined(puts)
-        receipt = yield from put(encoded.topic, batch, encoded.body)
-        if first.note is not None:
-            yield Save(self.outbox.write_note(first.note))
-        for one in puts:
-            one.outcome = receipt
-
-    def begin_block(self, transaction: Transaction) -> None:
+    def begin_block(self, transaction: Block) -> None:
         """Let a transaction own the publisher until its block ends (rule R38).
 
         Raises:
@@ -182,28 +195,7 @@ class PublisherEngine:
             raise UsageError(IN_BLOCK)
         self._block = None
 
-    def transact(
-        self, batches: Sequence[Encoded], note: bytes | None
-    ) -> Conversation[tuple[Receipt, ...]]:
-        """Store batches of several topics as one; see `Publisher.transaction`."""
-        session, outbox = self.session, self.outbox
-        if outbox.pending is not None:
-            yield from self.settle()
-        yield from session.meet_all([one.topic for one in batches])
-        # As the numbering of a topic: that there are transactions must survive power loss.
-        first_time = outbox.transactions is None
-        met = outbox.meet_transactions(session.last_transaction)
-        if met:
-            yield Save(met, durable=first_time)
-        number = outbox.next_transaction(repeats=note is not None)
-        yield from self._keep(outbox.number(batches, note, number=number))
-        try:
-            return (yield from self.settle())
-        except InDoubtError as error:
-            error.kept = True
-            raise
-
-    def _keep(self, numbered: Changes) -> Conversation[None]:
+    def keep(self, numbered: Changes) -> Conversation[None]:
         """Write batches that were just numbered; if that fails, they may be put again."""
         try:
             yield Save(numbered)
@@ -260,7 +252,8 @@ class PublisherEngine:
         pending = self.outbox.pending
         assert pending is not None
         if isinstance(reply, CommitAck):
-            receipts = _receipts(reply, pending, session.client)
+            found = (one.receipts(reply, pending) for one in self._features)
+            receipts = next(one for one in found if one is not None)
         else:
             (batch,) = pending.batches
             one = Receipt(
@@ -300,7 +293,8 @@ class PublisherEngine:
             if calls:
                 self._invoke(pending, calls)
             if pending.number:
-                reply = yield from stage_and_commit(pending, session, token=self._token)
+                sending = (one.send(pending) for one in self._features)
+                reply = yield from self._of_a_feature(*sending)
             else:
                 (batch,) = pending.batches
                 put = Put(
@@ -415,24 +409,16 @@ class PublisherEngine:
         """Drop what was refused, here and at the proxy."""
         number = self._pending.number
         yield Save(self.outbox.dropped())
-        if number:
-            try:
-                abort = Abort(**self.session.head(), transaction=number)
-                yield from self.session.asking(abort)
-            except InDoubtError:
-                pass  # then the proxy drops it when it is idle
+        for one in self._features if number else ():
+            yield from one.give_up(number)
 
+    def _of_a_feature(self, *found: Conversation[R] | None) -> Conversation[R]:
+        """The part of the feature that has one.
 
-def _receipts(reply: CommitAck, pending: Pending, client: str) -> tuple[Receipt, ...]:
-    """A receipt for each topic."""
-    durability = reply.durability
-    found = reply.receipts or ()
-    for batch in pending.batches:
-        if batch.topic not in {one.topic for one in found}:
-            raise MalformedError(f"COMMIT_ACK has no receipt for topic {batch.topic!r}")
-    return tuple(
-        Receipt(
-            one.topic, client, one.first_sequence, one.count, one.offset, durability, reply.already
-        )
-        for one in found
-    )
+        Raises:
+            UsageError: this publisher runs without it.
+        """
+        for one in found:
+            if one is not None:
+                return one
+        raise UsageError("this publisher runs without the feature that this put needs")

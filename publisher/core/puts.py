@@ -40,9 +40,8 @@ from reliable_pubsub.common.core.payload import encoded as encoded_payload
 from reliable_pubsub.common.core.start import is_in_another_unit
 from reliable_pubsub.common.core.steps import Wait
 
-from .delivery import AcknowledgedBy
 from .outbox import Encoded, encoded_batch
-from .receipt import Receipt
+from .receipt import AcknowledgedBy, Receipt
 
 Column = TypeVar("Column")
 
@@ -203,10 +202,11 @@ class Payloads:
         headers: Headers,
         event_time_ns: int | None,
         qos: QoS,
+        *client: object,
     ) -> WaitingPut:
         """The put of one message; see `one`."""
         if codec is not None or self.by_topic or type(payload) is not bytes:
-            payload, headers = self.one(call, topic, payload, headers, codec)
+            payload, headers = self.one(call, topic, payload, headers, codec, *client)
         batch = Batch(
             [payload],
             None if key is None else [key],
@@ -222,15 +222,19 @@ class Payloads:
         payload: object,
         headers: Headers,
         codec: AnyCodec | None,
+        *client: object,
     ) -> tuple[bytes, Headers]:
         """The bytes and headers of one message.
+
+        Args:
+            client: whose class has the call in an error.
 
         Raises:
             UsageError: without a codec it is not bytes. PayloadError: the codec cannot write it.
         """
         chosen = self.codec(topic, codec)
         if chosen is None:
-            plain: bytes = check_argument(call, "payload", payload, _PLAIN)
+            plain: bytes = check_argument(call, "payload", payload, _PLAIN, *client)
             return plain, headers
         return encoded_payload(topic, payload, chosen), with_content_type(headers, chosen)
 
@@ -244,12 +248,13 @@ class Payloads:
         headers: Sequence[Headers] | None,
         event_times_ns: Sequence[int | None] | None,
         qos: QoS,
+        *client: object,
     ) -> WaitingPut:
         """The put of several messages as one batch, each as `one`."""
         chosen = self.codec(topic, codec)
         plain: Sequence[bytes]
         if chosen is None:
-            plain = check_argument(call, "payloads", payloads, _PLAINS)
+            plain = check_argument(call, "payloads", payloads, _PLAINS, *client)
         else:
             plain = [encoded_payload(topic, payload, chosen) for payload in payloads]
             each = [None] * len(payloads) if headers is None else headers

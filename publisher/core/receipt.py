@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from reliable_pubsub.common.core.limits import DELIVERY_SUBSCRIBERS_MAX
 from reliable_pubsub.common.core.message_base import QoS
 from reliable_pubsub.common.core.names import message_id
 
 # stored: the proxy has it. At QoS 0, sent: it was sent once. unwanted: there is no listener.
 # dropped: no room on the link, or no link; there may be listeners.
 Fate = Literal["stored", "sent", "unwanted", "dropped"]
+AcknowledgedBy = Annotated[int, Meta(ge=1, le=DELIVERY_SUBSCRIBERS_MAX)] | Literal["all"]
+
+
+class OfferCounts(Struct, kw_only=True):
+    """Counts of the QoS 0 messages of this process, by fate."""
+
+    sent: int = 0
+    unwanted: int = 0
+    dropped: int = 0
 
 
 class Delivery(Struct, frozen=True):

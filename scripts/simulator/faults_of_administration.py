@@ -13,6 +13,7 @@ from reliable_pubsub.proxy.core.reading import cursor_moved, get
 from reliable_pubsub.proxy.core.records import Decision, Forgotten, Trimmed, trimmed_to
 from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.proxy.core.subscription_records import CursorMoved, Subscribed
+from reliable_pubsub.proxy.operators.history import Administration
 from reliable_pubsub.proxy.operators.records import Administered
 from reliable_pubsub.proxy.operators.verbs import admin, delete_topic, set_cursor, truncate
 
@@ -24,7 +25,7 @@ from .simulation import Variant
 def as_a_new_one(state: State, request: AdminRequest) -> AdminRequest:
     """A copy of an action is done again, under the next number."""
     if request.number:
-        return replace(request, number=state.administration.last_number + 1)
+        return replace(request, number=state.part(Administration).last_number + 1)
     return request
 
 

@@ -27,6 +27,7 @@ from reliable_pubsub.subscriber.core.restoring import ProgramState
 from reliable_pubsub.subscriber.core.states import SubscriptionEvent
 from reliable_pubsub.subscriber.core.subscription import TopicSubscription
 from reliable_pubsub.subscriber.core.topic_source import TopicSource
+from reliable_pubsub.subscriber.patterns.core.pattern_feature import PatternFeature
 
 from .simulation import Variant
 
@@ -174,8 +175,10 @@ def with_parts(
     class Faulty(Subscriber):
         def __init__(self, client: str, **more: Any) -> None:
             super().__init__(client, **more)
+            engine = self._engine
             for name, kind in parts.items():
-                getattr(self._engine, f"_{name}").__class__ = kind
+                owner = engine.feature(PatternFeature) if name == "patterns" else engine
+                getattr(owner, name).__class__ = kind
             self.inbox.__class__ = inbox
             self.inbox.new_subscription = subscription
             for known in self.inbox.subscriptions.values():

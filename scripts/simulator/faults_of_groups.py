@@ -21,6 +21,7 @@ from reliable_pubsub.proxy.groups.state import (
 )
 from reliable_pubsub.proxy.groups.verbs import take
 from reliable_pubsub.subscriber.client import Subscriber
+from reliable_pubsub.subscriber.groups.core.group_feature import GroupFeature
 from reliable_pubsub.subscriber.groups.core.membership import Membership
 
 from .faulty_parts import before_durable, with_decision
@@ -90,7 +91,7 @@ class MemberThatTrustsGrants(Subscriber):
 
     def __init__(self, client: str, **more: Any) -> None:
         super().__init__(client, **more)
-        self._engine.groups.new_membership = TrustsGrants
+        self._engine.feature(GroupFeature).groups.new_membership = TrustsGrants
 
 
 def repeats_at_once(_state: State, _request: Any, decision: Any) -> Any:

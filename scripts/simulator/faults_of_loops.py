@@ -8,7 +8,8 @@ from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.patterns.pattern import Topics
 from reliable_pubsub.subscriber.client import Subscriber
 from reliable_pubsub.subscriber.core.inbox import HasSlot, Inbox
-from reliable_pubsub.subscriber.core.subscription import Running, TopicSubscription
+from reliable_pubsub.subscriber.core.restoring import Running
+from reliable_pubsub.subscriber.core.subscription import TopicSubscription
 from reliable_pubsub.subscriber.loop import MessageLoop
 
 from .faults_of_clients import with_parts

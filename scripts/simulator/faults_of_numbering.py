@@ -13,6 +13,7 @@ from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.publisher.core import outbox as outbox_module
 from reliable_pubsub.publisher.core.outbox import Changes, Encoded, Numbered, Outbox
 from reliable_pubsub.publisher.core.receipt import Receipt
+from reliable_pubsub.publisher.qos0.qos0_feature import QoS0Feature
 
 from .simulation import Variant
 
@@ -71,7 +72,8 @@ def _numbering(kind: type[_Numbering]) -> Variant:
             super().__init__(client, **more)
             self.outbox = kind(self.outbox)
             engine = self._engine
-            engine.outbox = engine.lower_qos._outbox = engine.session._outbox = self.outbox
+            engine.outbox = engine.session._outbox = self.outbox
+            engine.feature(QoS0Feature).lower_qos._outbox = self.outbox
             engine.session._memory = self.outbox
 
     return Variant(publisher=Faulty)

@@ -7,13 +7,14 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from reliable_pubsub.proxy.core.appending import begun_by_patterns
 from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.proxy.core.subscription_records import Subscribed
 from reliable_pubsub.proxy.core.topic_log import TopicLog
+from reliable_pubsub.proxy.patterns.feature import begun_by_patterns
 from reliable_pubsub.proxy.patterns.records import PatternEnded, PatternSubscribed
 from reliable_pubsub.subscriber.core.place import Batches
-from reliable_pubsub.subscriber.core.subscription import Running, TopicSubscription
+from reliable_pubsub.subscriber.core.restoring import Running
+from reliable_pubsub.subscriber.core.subscription import TopicSubscription
 from reliable_pubsub.subscriber.patterns.core.pattern_subscribing import PatternSubscribing
 from reliable_pubsub.subscriber.patterns.core.pattern_subscription import Condition
 

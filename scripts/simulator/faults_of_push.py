@@ -13,6 +13,7 @@ from reliable_pubsub.common.core.patterns.pattern import Topics
 from reliable_pubsub.proxy.core.engine import Engine
 from reliable_pubsub.proxy.core.records import Appended
 from reliable_pubsub.proxy.core.state import Record
+from reliable_pubsub.proxy.push.pushes import Pushes
 from reliable_pubsub.relay.core.push import AnyPush, PushFrames
 from reliable_pubsub.subscriber.client import Subscriber
 from reliable_pubsub.subscriber.core.place import Place, Standing
@@ -20,6 +21,7 @@ from reliable_pubsub.subscriber.patterns.core.pattern_subscription import Patter
 from reliable_pubsub.subscriber.push.core.pull_timer import PullTimer
 from reliable_pubsub.subscriber.push.core.push_queue import PushQueue
 from reliable_pubsub.subscriber.push.core.pushing import Pushing
+from reliable_pubsub.subscriber.push.push_feature import PushFeature
 
 from .simulated_push import TIMING
 from .simulation import Variant
@@ -121,7 +123,7 @@ class TakesWhatIsPushedFirst(Subscriber):
 
     def __init__(self, client: str, **more: Any) -> None:
         super().__init__(client, **more)
-        self._engine.pushing.__class__ = BeginsAtAnyPush
+        self._engine.feature(PushFeature).pushing.__class__ = BeginsAtAnyPush
 
 
 class PushesUndurable(Engine):
@@ -132,7 +134,8 @@ class PushesUndurable(Engine):
         for record in records:
             if isinstance(record, Appended):
                 log = self.state.topic_by_id[record.topic_id]
-                self.pushes.take(log.topic, log.log, record)
+                self.state.kept(Pushes).take(log.topic, log.log, record)
+                self.has_turn_work = True
 
 
 FAULTS_OF_PUSH: Mapping[str, Variant] = {

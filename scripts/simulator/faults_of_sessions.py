@@ -65,7 +65,7 @@ class RecordsLevel1Lazily(Subscriber):
             super().record(topic, note)
             return
         subscription = self.inbox.of(topic)
-        self._run(self._engine._topics.settle(subscription))
+        self._run(self._engine.topics.settle(subscription))
         self._run(self.inbox.save(subscription, also=self.inbox.write_note(note)))
 
 
@@ -147,16 +147,18 @@ def one_lease(state: State, key: tuple[int, str]) -> float | None:
 def _hear_all_but(kind: type[AnyRequest]) -> Mapping[Rule, Rule]:
     """Requests of one kind are no sign of life."""
 
-    def hear(state: State, request: AnyRequest, now_s: float) -> None:
+    def hear(state: State, request: AnyRequest, now_s: float, *, renews: bool) -> None:
         if not isinstance(request, kind):
-            heard(state, request, now_s)
+            heard(state, request, now_s, renews=renews)
 
     return {heard: hear}
 
 
-def hear_replaced_processes(state: State, request: AnyRequest, now_s: float) -> None:
+def hear_replaced_processes(
+    state: State, request: AnyRequest, now_s: float, *, renews: bool
+) -> None:
     """Late copies of requests of any epoch keep a lease."""
-    heard(state, request, now_s)
+    heard(state, request, now_s, renews=renews)
     if isinstance(request, Get | Ack | Sub):
         state.leases.heard_s[request.client] = now_s
 

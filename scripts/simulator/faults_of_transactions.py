@@ -20,6 +20,7 @@ from reliable_pubsub.proxy.core.replies import echo
 from reliable_pubsub.proxy.core.sessions import without_session
 from reliable_pubsub.proxy.core.state import Record, State
 from reliable_pubsub.proxy.transactions.records import TransactionCommitted
+from reliable_pubsub.proxy.transactions.staging import Staging
 from reliable_pubsub.proxy.transactions.verbs import abort, already, commit, stage
 
 from .faulty_parts import before_durable, with_decision, with_request
@@ -54,7 +55,7 @@ class ForgetsTransactions(SimulatedStore):
 
 def of_no_number(state: State, request: Any) -> Any:
     """No number is compared: what belongs to a committed transaction is staged, and committed."""
-    state.last_transactions.pop(request.client, None)
+    state.part(Staging).last.pop(request.client, None)
     return replace(request, first_sequence=None) if isinstance(request, Stage) else request
 
 
@@ -78,7 +79,7 @@ def abort_stores(state: State, request: Abort, *more: Any) -> Decision:
 
 def of_every_try(state: State, request: Commit | Abort) -> Commit:
     """Every try of a task that was staged counts, not the one that is named."""
-    one = state.staging.of(request.client, request.transaction)
+    one = state.part(Staging).of(request.client, request.transaction)
     return Commit(
         client=request.client,
         epoch=request.epoch,

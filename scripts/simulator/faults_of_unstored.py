@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.requests import Put
-from reliable_pubsub.proxy.core.engine import Engine
 from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.proxy.features import TABLES
 from reliable_pubsub.proxy.qos0.ring import Read, Rings
-from reliable_pubsub.proxy.qos0.verbs import BecameOfOffer, take_offer
+from reliable_pubsub.proxy.qos0.verbs import BecameOfOffer, offered, take_offer
 from reliable_pubsub.relay.core.push import UnstoredFrames
 from reliable_pubsub.relay.core.unstored import OfferFrames, decode_offer
 from reliable_pubsub.subscriber.core.qos0_queue import QoS0Queue
@@ -80,38 +79,36 @@ class OfANewRing(SimulatedProxy):
     def start(self) -> None:
         super().start()
         if self.engine is not None:
-            self.engine.state.rings.__class__ = ReadsAgain
+            self.engine.state.kept(Rings).__class__ = ReadsAgain
 
 
 def number_again(
     state: State, offered: OfferFrames, *, is_wanted: bool, now_ns: int
 ) -> BatchHeader | Literal["refused", "unwanted"]:
     """A batch in a ring has the place for its number."""
-    offer = replace(offered.offer, first_sequence=state.rings.ends.get(offered.topic, 0) + 1)
+    offer = replace(offered.offer, first_sequence=state.kept(Rings).ends.get(offered.topic, 0) + 1)
     return take_offer(state, replace(offered, offer=offer), is_wanted=is_wanted, now_ns=now_ns)
 
 
-class StoresIt(Engine):
+def store_it(
+    engine: Any, frames: Sequence[bytes], *, now_ns: int, key: str = ""
+) -> BecameOfOffer | None:
     """What comes at QoS 0 is put, too."""
-
-    def offered(
-        self, frames: Sequence[bytes], *, now_ns: int, key: str = ""
-    ) -> BecameOfOffer | None:
-        became = super().offered(frames, now_ns=now_ns, key=key)
-        offered = decode_offer(frames)
-        offer = offered.offer
-        put = Put(
-            client=offer.publisher,
-            epoch=offer.epoch,
-            request=1,
-            topic=offered.topic,
-            first_sequence=offer.first_sequence,
-            count=offer.count,
-            crc=offer.crc,
-            qos=1,
-        )
-        self._apply(TABLES.verbs[Put](self.state, put, offered.body, now_ns).records)
-        return became
+    became = offered(engine, frames, now_ns=now_ns, key=key)
+    found = decode_offer(frames)
+    offer = found.offer
+    put = Put(
+        client=offer.publisher,
+        epoch=offer.epoch,
+        request=1,
+        topic=found.topic,
+        first_sequence=offer.first_sequence,
+        count=offer.count,
+        crc=offer.crc,
+        qos=1,
+    )
+    engine._apply(TABLES.verbs[Put](engine.state, put, found.body, now_ns).records)
+    return became
 
 
 FAULTS_OF_UNSTORED: Mapping[str, Variant] = {
@@ -122,5 +119,5 @@ FAULTS_OF_UNSTORED: Mapping[str, Variant] = {
     ),
     "QoS 0: the ring is read again": Variant(proxy=OfANewRing),
     "QoS 0: another number": Variant(rules={take_offer: number_again}),
-    "QoS 0: stored, too": Variant(engine=StoresIt),
+    "QoS 0: stored, too": Variant(rules={offered: store_it}),
 }

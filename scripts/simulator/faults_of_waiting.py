@@ -101,7 +101,7 @@ def _with(waiting: type[WaitingGets]) -> type[Engine]:
     class WaitingEngine(Engine):
         def __init__(self, *args: Any, **facts: Any) -> None:
             super().__init__(*args, **facts)
-            self.waiting = waiting()
+            self.waiting = waiting(self.tables.waits, self.tables.of_subscribers)
 
     return WaitingEngine
 

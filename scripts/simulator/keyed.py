@@ -13,6 +13,7 @@ from typing import Final
 from reliable_pubsub.common.access.core.authorisation import Authority
 from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.common.core.rights import KnownKey, Rights
+from reliable_pubsub.proxy.access.accounts import Accounts
 from reliable_pubsub.proxy.core.state import State
 
 _ALL: Final = ("*",)
@@ -34,7 +35,7 @@ def judge_accounts(state: State) -> None:
         for segment in log.segments:
             counted[NAMES[log.put_by]] += sum(segment.bytes_by.values())
         assert sum(s.body_bytes for s in log.segments) == log.stored_bytes
-    accounts = state.accounts
+    accounts = state.part(Accounts)
     held = {name: one.stored_bytes for name, one in accounts.of.items() if one.stored_bytes}
     assert held == +counted, f"{held} count, {dict(+counted)} are stored"
     assert accounts.stored_bytes == counted.total()

@@ -79,7 +79,7 @@ class OfferNetwork:
 
 
 class SimulatedOfferLink:
-    """A link of one process. Implements `publisher.core.qos0_puts.OfferLink`."""
+    """A link of one process. Implements `publisher.qos0.core.qos0_puts.OfferLink`."""
 
     def __init__(self, network: OfferNetwork, process: Process) -> None:
         self._network = network

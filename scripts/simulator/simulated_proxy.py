@@ -28,6 +28,7 @@ from reliable_pubsub.proxy.core.state import (
     BrokerSettings,
     EngineTiming,
     Memory,
+    Parts,
     Record,
     Setup,
     State,
@@ -37,7 +38,9 @@ from reliable_pubsub.proxy.core.stored import StoredState
 from reliable_pubsub.proxy.core.topic_log import Retention
 from reliable_pubsub.proxy.features import TABLES
 from reliable_pubsub.proxy.push.pushes import Down, Pushes
-from reliable_pubsub.proxy.qos0.interest import Want
+from reliable_pubsub.proxy.qos0 import verbs as qos0
+from reliable_pubsub.proxy.qos0.interest import Want, Wanted
+from reliable_pubsub.proxy.transactions.staging import Staging
 from reliable_pubsub.relay.core.unstored import decode_offer
 
 from .ages import Ages
@@ -120,7 +123,7 @@ class WatchedEngine(Engine):
         super()._apply(records)
         self._ages.stored(records, self.world.now_s)
         self._judge_quota(records)
-        for client in self.state.staging.clients:
+        for client in self.state.part(Staging).clients:
             known = ("publisher", client) in self.state.sessions
             assert known, f"{client!r} has no session, and something staged"
         if self.faults.keys:
@@ -350,14 +353,13 @@ class SimulatedProxy:
             ),
             authority=AUTHORITY if self._faults.keys else Authority({}),
             attention=self._attention,
+            kept=Parts(pushes, Wanted("sim://ingress")),
         )
         engine: Engine = engine_class(
             stored,
             setup,
             TABLES,
             timing=EngineTiming(lazy_s=TICK_S, disk_patience_s=DISK_PATIENCE_S),
-            pushes=pushes,
-            ingress_endpoint="sim://ingress",
         )
         return engine
 
@@ -387,10 +389,10 @@ class SimulatedProxy:
             return
         assert self.engine is not None
         key = self._keys["publisher"]
-        became = self.engine.offered(frames, now_ns=self.world.wall_ns(), key=key)
+        became = qos0.offered(self.engine, frames, now_ns=self.world.wall_ns(), key=key)
         if self.world.tracing:
-            offered = decode_offer(frames)
-            self.world.note(self.name, f"{_brief(offered.offer)} of {offered.topic} -> {became}")
+            found = decode_offer(frames)
+            self.world.note(self.name, f"{_brief(found.offer)} of {found.topic} -> {became}")
         self._mortal(self._carry_out)
 
     def _mortal(self, action: Callable[[], None]) -> None:

@@ -26,7 +26,7 @@ from reliable_pubsub.relay.core.push import (
     encode_push,
 )
 from reliable_pubsub.relay.core.wire import decode_node_reply
-from reliable_pubsub.subscriber.push.core.pull_timer import PushTiming
+from reliable_pubsub.subscriber.core.push_timing import PushTiming
 
 from .network import Network
 from .swarm import Faults

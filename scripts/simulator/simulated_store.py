@@ -17,7 +17,8 @@ from msgspec.structs import astuple
 from reliable_pubsub.common.core.actions import Pause, Resume
 from reliable_pubsub.common.core.batch import whole_batches
 from reliable_pubsub.common.core.patterns.pattern import Pattern
-from reliable_pubsub.proxy.access.records import Charged
+from reliable_pubsub.proxy.access.accounts import StoredCharge
+from reliable_pubsub.proxy.access.records import Charged, ChargeForgotten
 from reliable_pubsub.proxy.core.records import (
     Appended,
     Forgotten,
@@ -28,16 +29,12 @@ from reliable_pubsub.proxy.core.records import (
 )
 from reliable_pubsub.proxy.core.state import Record
 from reliable_pubsub.proxy.core.stored import (
-    StoredAction,
-    StoredCharge,
-    StoredPattern,
     StoredPublisher,
     StoredSegment,
     StoredSession,
     StoredState,
     StoredSubscription,
     StoredTopic,
-    StoredTransaction,
 )
 from reliable_pubsub.proxy.core.subscription_records import (
     ControlSeen,
@@ -50,9 +47,12 @@ from reliable_pubsub.proxy.core.topic_log import Segment, add_to_segments
 from reliable_pubsub.proxy.dead_letters.verbs import DeadLettered
 from reliable_pubsub.proxy.groups.records import GroupChanged, GroupLetter
 from reliable_pubsub.proxy.groups.state import StoredGroup, at_rest, subscription_of_group
+from reliable_pubsub.proxy.operators.history import StoredAction, StoredPause
 from reliable_pubsub.proxy.operators.records import Administered
+from reliable_pubsub.proxy.patterns.index import StoredPattern
 from reliable_pubsub.proxy.patterns.records import PatternEnded, PatternSubscribed
-from reliable_pubsub.proxy.transactions.records import TransactionCommitted
+from reliable_pubsub.proxy.transactions.records import TransactionCommitted, TransactionForgotten
+from reliable_pubsub.proxy.transactions.staging import StoredTransaction
 
 
 @dataclass
@@ -153,16 +153,25 @@ class SimulatedStore:
                 self._write_session(record)
             case Granted() | ControlSeen():
                 self._write_session(record)
-            case Charged(kind, name):
-                self._charges[kind, name] = StoredCharge(*astuple(record))
             case Forgotten():
                 self._forget(record)
-            case TransactionCommitted(client):
-                self._transactions[client] = StoredTransaction(*astuple(record))
             case Administered():
                 self._administer(record)
             case Trimmed() | TopicDeleted():
                 self._remove(self._topics[record.topic_id], record)
+            case _:
+                self._write_of_client(record)
+
+    def _write_of_client(self, record: Record) -> None:
+        match record:
+            case Charged(kind, name):
+                self._charges[kind, name] = StoredCharge(*astuple(record))
+            case ChargeForgotten(kind, name):
+                del self._charges[kind, name]
+            case TransactionCommitted(client):
+                self._transactions[client] = StoredTransaction(*astuple(record))
+            case TransactionForgotten(client):
+                del self._transactions[client]
 
     def _remove(self, rows: _Rows, record: Trimmed | TopicDeleted) -> None:
         if isinstance(record, TopicDeleted):
@@ -216,17 +225,12 @@ class SimulatedStore:
         )
         rows.groups.pop(record.group, None)
         if not record.ends:
-            rows.groups[record.group] = StoredGroup(
-                record.group, record.terms, at_rest(record.runs), record.members, record.lost
-            )
+            head, runs = (record.topic_id, record.group, record.terms), at_rest(record.runs)
+            rows.groups[record.group] = StoredGroup(*head, runs, record.members, record.lost)
 
     def _forget(self, record: Forgotten) -> None:
         key: Any = record.key
-        if record.kind == "transaction":
-            del self._transactions[key[0]]
-        elif record.kind == "charge":
-            del self._charges[key]
-        elif record.kind == "session":
+        if record.kind == "session":
             del self._sessions[key]
             self._epoch_floor = max(record.floor, self._epoch_floor)
         elif record.kind == "subscription":
@@ -292,7 +296,6 @@ class SimulatedStore:
                 _segments(rows.batches),
                 list(rows.publishers.values()),
                 list(rows.subscriptions.values()),
-                list(rows.groups.values()),
                 rows.deleted,
             )
             for topic_id, rows in self._topics.items()
@@ -301,13 +304,18 @@ class SimulatedStore:
             "store",
             topics,
             list(self._sessions.values()),
-            list(self._transactions.values()),
             self._epoch_floor,
             self._generation_floor,
-            tuple(self._actions),
-            self._paused,
-            list(self._patterns.values()),
-            list(self._charges.values()),
+            {
+                StoredGroup: [
+                    one for rows in self._topics.values() for one in rows.groups.values()
+                ],
+                StoredTransaction: list(self._transactions.values()),
+                StoredAction: list(self._actions),
+                StoredPause: [] if self._paused is None else [StoredPause(self._paused)],
+                StoredPattern: list(self._patterns.values()),
+                StoredCharge: list(self._charges.values()),
+            },
         )
 
     def end(self, topic: str) -> int:

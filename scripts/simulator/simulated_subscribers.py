@@ -25,6 +25,7 @@ from reliable_pubsub.common.core.recorder import Recorder, seen
 from reliable_pubsub.common.core.start import Earliest, Now, at_offset, at_time, newest
 from reliable_pubsub.lab.core.run import OutputLine
 from reliable_pubsub.subscriber.client import Subscriber
+from reliable_pubsub.subscriber.push.push_feature import PushFeature
 
 from .machine import Machine
 from .simulated_push import TIMING
@@ -310,9 +311,10 @@ class SubscriberMachine(ClientMachine):
             read = subscriber.history(topic, chance.randint(0, 40), max_messages=20)
             self.recording.found(topic, map(seen, read))
         if self._world.happens("push_switched", self._faults.push_switched):
-            subscriber.use_push(topic, topic not in subscriber._engine.pushing)
+            subscriber.use_push(topic, topic not in subscriber._engine.feature(PushFeature).pushing)
+        is_pushed = topic in subscriber._engine.feature(PushFeature).pushing
         # A get without a wait also asks the proxy.
-        waits = topic in subscriber._engine.pushing or self._world.chance(self._faults.get_waits)
+        waits = is_pushed or self._world.chance(self._faults.get_waits)
         waits_s = chance.uniform(0.0, 0.1) if waits else 0.0
         wanted = chance.choice((1, 1, 2, 5))
         try:

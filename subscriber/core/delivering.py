@@ -17,7 +17,7 @@ from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.retry import poll_pause_s
 
 from .place import Standing
-from .subscription import Running
+from .restoring import Running
 
 A_LOOP = 0  # as a count: as many messages as a loop takes in a short time
 
@@ -94,8 +94,9 @@ class Source(Protocol[S]):
 class Delivering:
     """Delivers the messages of every source."""
 
-    def __init__(self, pushes: PushSource, *, now_s: Callable[[], float]) -> None:
-        self._pushes = pushes
+    pushes: PushSource  # set by the feature that pushes
+
+    def __init__(self, *, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
 
     def get(
@@ -166,7 +167,7 @@ class Delivering:
                 if requests:
                     yield from source.write(one)
                     if one.pushes is not None:
-                        yield from self._pushes.wait([one.pushes], deadline_s - now_s)
+                        yield from self.pushes.wait([one.pushes], deadline_s - now_s)
                     elif (pause_s := min(began_s + poll_pause_s(requests), deadline_s) - now_s) > 0:
                         yield Sleep(pause_s)  # else the proxy has held its answer
                 began_s = self._now_s()

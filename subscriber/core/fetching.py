@@ -47,11 +47,12 @@ def patience_s(session: SubscriberSession, left_s: float, lease_ms: int) -> floa
 class Fetching:
     """Fetches the messages after each cursor and keeps them until they are delivered."""
 
+    pushes: PushSource  # set by the feature that pushes
+
     def __init__(
         self,
         session: SubscriberSession,
         requests: Requests,
-        pushing: PushSource,
         *,
         forgets: bool,
         on_lower_qos: OnLowerQoS,
@@ -64,7 +65,6 @@ class Fetching:
         """
         self._session = session
         self._requests = requests
-        self._pushing = pushing
         self._forgets = forgets
         self._on_lower_qos = on_lower_qos
         self._may_wait = True  # until a proxy refuses a GET that waits
@@ -78,7 +78,7 @@ class Fetching:
         pushes, standing = subscription.pushes, subscription.standing
         if pushes is None or standing is None:
             return False
-        pushed = self._pushing.take(pushes, standing)
+        pushed = self.pushes.take(pushes, standing)
         if pushed:
             yield from self.received_pushes(subscription, pushed)
         return bool(pushed) or (pushed is not None and not asks)
@@ -131,7 +131,7 @@ class Fetching:
         if pushes is not None:
             standing, fetched = subscription.standing, subscription.fetched
             assert standing is not None
-            self._pushing.pulled(pushes, standing, fetched[-1].offset + 1 if fetched else None)
+            self.pushes.pulled(pushes, standing, fetched[-1].offset + 1 if fetched else None)
 
     def _lost(self, subscription: TopicSubscription, reply: Lost) -> Conversation[None]:
         """At QoS 0, count lost messages and skip past them.

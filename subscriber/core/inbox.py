@@ -17,7 +17,8 @@ from reliable_pubsub.common.core.schemas import msgpack_decoder
 from reliable_pubsub.common.core.undo import Undo
 
 from .place import NO_PLACE, Place
-from .subscription import Changes, Running, TopicSubscription
+from .restoring import Running
+from .subscription import Changes, TopicSubscription
 
 _TOPIC = "topic:"  # prefix of the names of rows
 _EPOCH = "epoch"
@@ -26,7 +27,6 @@ _NOTE = "plan"  # the name it has in the state; a step file's note is its positi
 _encode = msgspec.msgpack.Encoder().encode
 _number = msgpack_decoder(int).decode
 _place = msgpack_decoder(Place).decode
-LoadPatterns = Callable[[Mapping[str, bytes], Mapping[Pattern, Any], Undo], dict[Pattern, Any]]
 
 
 class HasSlot(Protocol):
@@ -46,19 +46,16 @@ class Inbox:
         marks: Callable[[], Marks] = list,
         *,
         run: int = 0,
-        load_patterns: LoadPatterns = lambda *_: {},
     ) -> None:
         """Create an inbox from stored rows; empty for a new subscriber.
 
         Args:
             marks: those of the same state, needed only by runs.
             run: number of the run before the first, random.
-            load_patterns: reads those of the state.
         """
         self.undo = Undo()
         self.subscriptions: dict[str, TopicSubscription] = {}
-        self.patterns: dict[Pattern, Any] = {}
-        self._load_patterns = load_patterns
+        self.patterns: dict[Pattern, Any] = {}  # loaded by their feature
         self._marks = marks
         self._run = run
         self.reload(stored)
@@ -83,7 +80,6 @@ class Inbox:
                     run.taken(self._marks()[run.slot], run.batches[-1][0] - place.cursor)
                 )
             self.add(topic).reload(place, after)
-        self.patterns = self._load_patterns(stored, self.patterns, self.undo)
 
     def of(self, topic: str) -> TopicSubscription:
         """The subscription to a topic; an empty one if there is none."""

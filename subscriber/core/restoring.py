@@ -1,18 +1,43 @@
-"""Restores a subscription's messages in hand after an interrupted call (rule R31). Pure."""
+"""What the program has in hand, and how an interrupted call is undone (rule R31). Pure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.client_state import Marks
 
 from .place import Place
 from .states import SubscriptionEvent
 
-if TYPE_CHECKING:
-    from .subscription import Letter, Running, TopicSubscription
+
+class Letter(NamedTuple):
+    """A dead letter that is being sent."""
+
+    message: Message
+    body: bytes
+    rest: Message | None  # the last message that stays in hand
+
+
+class Running(NamedTuple):
+    """A run. A loop sets `marks[slot]` to `first + n` before it delivers the n-th message."""
+
+    messages: list[Message]
+    marks: Marks
+    slot: int
+    first: int
+    over: Callable[[], bool] | None = None  # of a group: whether the lease has ended
+
+    @property
+    def taken(self) -> int:
+        """Return how many the loop took; one more if it reached another topic (`Run.taken`)."""
+        mark = self.marks[self.slot]
+        if mark >> 32 != self.first >> 32:  # of an earlier run: this one has not begun
+            return 0
+        return min(max(mark - self.first, 0), len(self.messages) + 1)
 
 
 class ProgramState(NamedTuple):
@@ -25,22 +50,31 @@ class ProgramState(NamedTuple):
     is_kept: bool
     place: Place
 
-    @classmethod
-    def of(cls, one: TopicSubscription) -> ProgramState:
-        """Return its present state."""
-        return cls(one.in_hand, one.lost_end, one.letter, one.run, one.is_kept, one.place)
+
+class Restored(NamedTuple):
+    """What a reset subscription has in hand again."""
+
+    place: Place
+    event: SubscriptionEvent | None = None  # towards the program; None: it has nothing in hand
+    in_hand: Message | None = None
+    lost_end: int | None = None
+    letter: Letter | None = None
+    is_kept: bool = False
 
 
-def restore(subscription: TopicSubscription, before: ProgramState) -> None:
+def restored(place: Place, before: ProgramState) -> Restored | None:
     """Restore the messages in hand, after a reset to the stored place.
 
-    Leave out messages that the interrupted call settled. Restore nothing if it replaced the place.
+    Leave out messages that the interrupted call settled.
+
+    Returns:
+        None if it replaced the place: then nothing is in hand.
     """
-    place, known = subscription.place, before.place
+    known = before.place
     if place.log != known.log or place.shown != known.shown or place.asks:
-        return
+        return None
     if place.cursor < known.cursor:
-        return
+        return None
     in_hand, run = before.in_hand, before.run
     if run is not None:
         taken = run.taken
@@ -50,15 +84,16 @@ def restore(subscription: TopicSubscription, before: ProgramState) -> None:
     # What the interrupted call was about to deliver does not count as delivered.
     deliveries = tuple(one for one in known.in_hand if one[0] > place.cursor)
     if known.run is None and place.in_hand != deliveries:
-        subscription.place = place = replace(place, in_hand=deliveries)
+        place = replace(place, in_hand=deliveries)
     letter, lost_end = before.letter, before.lost_end
     if in_hand is None and letter is not None and letter.message.offset < place.cursor:
         in_hand = letter.rest  # the letter is stored
     if place.rejection:
         if letter is not None and letter.message.offset == place.cursor:
-            subscription.transition(SubscriptionEvent.BEGIN_LETTER, letter=letter)
+            return Restored(place, SubscriptionEvent.BEGIN_LETTER, letter=letter)
     elif in_hand is not None and in_hand.offset >= place.cursor:
-        subscription.transition(SubscriptionEvent.HAND_OVER, in_hand=in_hand)
-        subscription.is_kept = before.is_kept and place.cursor == before.place.cursor
+        is_kept = before.is_kept and place.cursor == before.place.cursor
+        return Restored(place, SubscriptionEvent.HAND_OVER, in_hand=in_hand, is_kept=is_kept)
     elif lost_end is not None and lost_end > place.cursor:
-        subscription.transition(SubscriptionEvent.LOSE, lost_end=lost_end)
+        return Restored(place, SubscriptionEvent.LOSE, lost_end=lost_end)
+    return Restored(place)

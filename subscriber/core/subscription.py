@@ -10,19 +10,18 @@ from collections import deque
 from collections.abc import Callable
 from itertools import islice
 from math import inf
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from msgspec import Struct
 
 from reliable_pubsub.common.core.answers import SubAck
 from reliable_pubsub.common.core.batch import Message
-from reliable_pubsub.common.core.client_state import Marks
 from reliable_pubsub.common.core.undo import Undo
 
 from .pace import Pace
 from .place import NO_PLACE, Batches, Place, Standing
 from .qos0_queue import QoS0Queue
-from .restoring import ProgramState, restore
+from .restoring import Letter, ProgramState, Running, restored
 from .states import TO_PROGRAM, TO_PROXY, SubscriptionEvent, ToProgram, ToProxy
 
 Changes = dict[str, bytes | None]
@@ -39,37 +38,12 @@ class Confirmation(Struct):
     proxy_cursor: int  # the cursor that the proxy knows
 
 
-class Letter(NamedTuple):
-    """A dead letter that is being sent."""
-
-    message: Message
-    body: bytes
-    rest: Message | None  # the last message that stays in hand
-
-
-class Running(NamedTuple):
-    """A run. A loop sets `marks[slot]` to `first + n` before it delivers the n-th message."""
-
-    messages: list[Message]
-    marks: Marks
-    slot: int
-    first: int
-    over: Callable[[], bool] | None = None  # of a group: whether the lease has ended
-
-    @property
-    def taken(self) -> int:
-        """Return how many the loop took; one more if it reached another topic (`Run.taken`)."""
-        mark = self.marks[self.slot]
-        if mark >> 32 != self.first >> 32:  # of an earlier run: this one has not begun
-            return 0
-        return min(max(mark - self.first, 0), len(self.messages) + 1)
-
-
 class TopicSubscription:
     """The state that a subscriber has for one topic."""
 
     new_qos0_queue = QoS0Queue
 
+    fulfils: Callable[[Message], bool] | None = None  # of a pattern: what a loop gives
     in_hand: Message | None = None
     letter: Letter | None = None
     lost_end: int | None = None
@@ -103,7 +77,7 @@ class TopicSubscription:
         Args:
             place: the stored one, after what a run has taken since.
         """
-        before = self.undo.before.get(self) or ProgramState.of(self)
+        before = self.undo.before.get(self) or self._program_state()
         before = self.undo.before[self] = before._replace(  # this may be interrupted itself
             letter=self.letter or before.letter, is_kept=self.is_kept or before.is_kept
         )
@@ -123,12 +97,25 @@ class TopicSubscription:
         self._restore(before)
 
     def _restore(self, before: ProgramState) -> None:
-        restore(self, before)
+        found = restored(self.place, before)
+        if found is None:
+            return
+        self.place = found.place
+        if found.event is not None:
+            self.transition(
+                found.event, in_hand=found.in_hand, lost_end=found.lost_end, letter=found.letter
+            )
+            self.is_kept = found.is_kept
+
+    def _program_state(self) -> ProgramState:
+        return ProgramState(
+            self.in_hand, self.lost_end, self.letter, self.run, self.is_kept, self.place
+        )
 
     def _keep_for_undo(self) -> None:
         """Keep the state from before the first change of a call."""
         if self not in self.undo.before:
-            self.undo.before[self] = ProgramState.of(self)
+            self.undo.before[self] = self._program_state()
 
     # The place, and whether it is written.
 
@@ -294,6 +281,15 @@ class TopicSubscription:
         self.is_kept = True
         if not was_received:
             self.in_hand = self.run = None
+
+    def keep_none(self) -> None:
+        """What is in hand is processed, although a call failed."""
+        self.is_kept = False
+
+    def end_loop(self, last: Message | None, *, is_kept: bool) -> None:
+        """Keep what is in hand, if it is not processed; `last` is part of that."""
+        if is_kept and self.in_hand is not None:
+            self.keep(self.in_hand)
 
     def begin_letter(self, message: Message, body: bytes) -> None:
         """A dead letter of this message will be sent; earlier messages are processed."""

@@ -17,9 +17,10 @@ from .delivering import A_LOOP, Source
 from .fetching import Fetching
 from .place import marked, run_batches
 from .requests import Requests
+from .restoring import Running
 from .session import SubscriberSession
 from .states import SubscriptionEvent
-from .subscription import Running, TopicSubscription
+from .subscription import TopicSubscription
 
 FETCH_AHEAD: Final = 10  # times the requested messages; the rest wait here, unacknowledged
 

@@ -20,7 +20,8 @@ from reliable_pubsub.common.core.rights import QUOTAS
 from reliable_pubsub.common.core.status import AccountStatus, QuotaUse, Status, StatusReport
 from reliable_pubsub.common.core.wire import decode_request
 from reliable_pubsub.common.status_client import StatusClient
-from reliable_pubsub.proxy.access.quotas import PIECE_IDS
+from reliable_pubsub.proxy.access.quotas import PIECE_IDS, Quotas
+from reliable_pubsub.proxy.access.uses import key_uses
 from reliable_pubsub.proxy.exposition import _keys
 from reliable_pubsub.proxy.status.survey import surveyed
 from reliable_pubsub.proxy.status_command import view
@@ -94,7 +95,7 @@ class TestStatus:
 
     def test_shows_the_connections_that_count(self) -> None:
         proxy = a_proxy()
-        proxy.engine._connections = lambda: {"a": 7}
+        proxy.state.kept(Quotas).connections = lambda: {"a": 7}
 
         assert accounts(asked(proxy))["a"]["connections_max"] == (7, 10_000)
 
@@ -156,7 +157,7 @@ class TestASurvey:
         filled(proxy)
         for number in range(3 * PIECE_IDS):
             proxy.ask_as("b", a_hello("publisher", f"p{number}"))
-        running = surveyed(proxy.state, uses=proxy.engine.uses())
+        running = surveyed(proxy.state, uses=key_uses(proxy.state))
         pieces = 0
         while True:
             try:

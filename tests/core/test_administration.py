@@ -51,6 +51,7 @@ from reliable_pubsub.common.core.message_base import GroupTerms, Start, Terms
 from reliable_pubsub.common.core.patterns.pattern import glob
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.status import Clients, ClientsReport, Status, StatusReport
+from reliable_pubsub.proxy.operators.history import Administration
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
 from tests.fakes import (
@@ -68,6 +69,7 @@ from tests.fakes import (
     a_world,
     an_ack,
     an_action,
+    groups_of,
     put_body,
     shown,
     sub_ack,
@@ -93,7 +95,7 @@ def a_proxy(messages: int = 4) -> MemoryProxy:
 
 def done(proxy: MemoryProxy, do: AnyAction) -> AdminAck:
     """Do an action under the next number; it must succeed."""
-    number = proxy.state.administration.last_number + 1
+    number = proxy.state.part(Administration).last_number + 1
     reply = proxy.ask(an_action(do, number=number, nonce=b"nonce%03d" % number))
     assert isinstance(reply, AdminAck), reply
     assert reply.done
@@ -363,7 +365,7 @@ class TestToEndAGroup:
         assert (effect.end, effect.generation, effect.subscriptions) == (0, 1, 1)
         assert isinstance(proxy.ask(replace(a_take, request=10)), NotSub)
         assert isinstance(proxy.ask(join), NotSub)  # a copy of a request that was done
-        assert not proxy.restarted().state.topics["t"].groups
+        assert not groups_of(proxy.restarted().state)
         nothing = proxy.ask(an_action(EndSubscription(topic="t", subscriber="group:g")))
         assert isinstance(nothing, AdminAck)
         assert nothing.already
@@ -727,9 +729,9 @@ class TestTheLibrary:
         assert house.admin.end_subscription("jobs", "group:workers").already
         with pytest.raises(NotSubscribedError):
             house.subscriber.get("jobs")
-        restarted = house.proxy.restarted().state.topics["jobs"]
-        assert not restarted.groups
-        assert not restarted.subscriptions["group:workers"].active
+        restarted = house.proxy.restarted().state
+        assert not groups_of(restarted, "jobs")
+        assert not restarted.topics["jobs"].subscriptions["group:workers"].active
 
     def test_does_not_move_a_group_and_says_what_to_do(self) -> None:
         admin = House().admin

@@ -53,8 +53,8 @@ from reliable_pubsub.common.core.patterns.pattern import Pattern, glob, prefix, 
 from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.world import World
 from reliable_pubsub.publisher.core.puts import Payloads
-from reliable_pubsub.publisher.stream import Stream
-from reliable_pubsub.subscriber.push.core.pull_timer import PushTiming
+from reliable_pubsub.publisher.streams.stream import Stream
+from reliable_pubsub.subscriber.core.push_timing import PushTiming
 from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy, a_world
 from tests.interrupting import Interrupted, Interrupter
 

@@ -8,6 +8,7 @@ from reliable_pubsub.common.core.answers import NoMessagesYet
 from reliable_pubsub.common.core.attention import RETURN_S_MAX, Attention
 from reliable_pubsub.common.core.group_messages import Outcome, Settled
 from reliable_pubsub.common.core.message_base import Terms
+from reliable_pubsub.proxy.transactions.staging import Staging
 from reliable_pubsub.relay.core.interest_link import LEASE_S
 from tests.core.test_groups import LEASE_S as HOLD_S
 from tests.core.test_groups import Members, ack
@@ -95,7 +96,7 @@ class TestAProxyThatWasPaused:
 
         proxy.tick(now_s=86_400.0)
 
-        assert proxy.state.staging.batches == 1
+        assert proxy.state.part(Staging).batches == 1
 
     def test_keeps_its_links(self) -> None:
         attention, wish = Attention(), a_wish()

@@ -166,9 +166,9 @@ class TestANumber:
 def a_publisher_at(last_sequence: int) -> MemoryProxy:
     """A proxy at which publisher `p` has counted so far; retention has removed its messages."""
     mark = StoredPublisher("p", last_sequence, 1, 9, 0, 2)
-    topic = StoredTopic(1, "t", LOG, 10, 10, NOW_NS, [], [mark], [])
+    topic = StoredTopic(1, "t", LOG, 10, 10, NOW_NS, [], [mark])
     session = StoredSession("publisher", "p", 1, NONCE, 0)
-    return MemoryProxy(StoredState(EMPTY.store_id, [topic], [session], []))
+    return MemoryProxy(StoredState(EMPTY.store_id, [topic], [session]))
 
 
 class TestARepeat:

@@ -39,6 +39,7 @@ from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.topic_log import Retention
 from reliable_pubsub.proxy.transactions import verbs
 from reliable_pubsub.proxy.transactions.records import Staged
+from reliable_pubsub.proxy.transactions.staging import Staging
 from tests.fakes import (
     NONCE,
     MemoryProxy,
@@ -70,7 +71,7 @@ def ends(proxy: MemoryProxy) -> dict[str, int]:
 
 
 def held(proxy: MemoryProxy) -> int:
-    return proxy.state.staging.held_bytes
+    return proxy.state.part(Staging).held_bytes
 
 
 class TestWhatIsStaged:
@@ -123,7 +124,7 @@ class TestWhatIsStaged:
         proxy.ask(an_action(ForgetClient(of="p", role="publisher"), number=1))
 
         assert ("publisher", "p") not in proxy.state.sessions
-        assert held(proxy) == proxy.state.staging.transactions == 0
+        assert held(proxy) == proxy.state.part(Staging).transactions == 0
 
     def test_is_staged_once_however_often_it_comes(self) -> None:
         proxy = a_broker()
@@ -132,7 +133,7 @@ class TestWhatIsStaged:
         again = proxy.ask(a_stage(1), put_body(1))
 
         assert isinstance(again, StageAck)
-        assert proxy.state.staging.batches == 1
+        assert proxy.state.part(Staging).batches == 1
 
     def test_is_not_changed_by_another_content_under_its_place(self) -> None:
         proxy = a_broker()
@@ -167,11 +168,11 @@ class TestWhatIsStaged:
         proxy.tick(now_s=STAGED_IDLE_S_MAX - 1)
         proxy.ask(a_stage(1, task=1), put_body(1))
         proxy.tick(now_s=STAGED_IDLE_S_MAX + 1)
-        assert proxy.state.staging.batches == 2
+        assert proxy.state.part(Staging).batches == 2
 
         proxy.tick(now_s=2 * STAGED_IDLE_S_MAX)
 
-        assert held(proxy) == proxy.state.staging.batches == 0
+        assert held(proxy) == proxy.state.part(Staging).batches == 0
 
 
 class TestACommit:
@@ -260,7 +261,7 @@ class TestACommit:
         assert isinstance(reply, Full)
         assert "topic 'b' holds" in reply.text
         assert ends(proxy) == {}
-        assert proxy.state.staging.batches == 2
+        assert proxy.state.part(Staging).batches == 2
 
     def test_of_an_older_process_is_fenced(self) -> None:
         proxy = a_broker()

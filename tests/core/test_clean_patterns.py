@@ -11,6 +11,7 @@ from reliable_pubsub.common.core.message_base import Terms
 from reliable_pubsub.common.core.pattern_messages import Fetch, Match
 from reliable_pubsub.common.core.patterns.pattern import Pattern, glob
 from reliable_pubsub.common.core.start import Earliest
+from reliable_pubsub.proxy.patterns.index import PatternIndex, StoredPattern
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
 from tests.fakes import (
@@ -70,8 +71,8 @@ class House:
         """Whether neither side has anything of a subscription."""
         stored = as_stored(self.proxy.durable)
         names = [name for name in self.disk.values if name.startswith(("topic:", "pattern:"))]
-        is_gone = not (self.proxy.state.subscribed or self.proxy.state.patterns.of)
-        return is_gone and not stored.patterns and not names
+        is_gone = not (self.proxy.state.subscribed or self.proxy.state.part(PatternIndex).of)
+        return is_gone and not stored.of(StoredPattern) and not names
 
 
 class TestACleanPattern:
@@ -119,11 +120,11 @@ class TestACleanPattern:
         house.got()
 
         house.silence(1.0)
-        assert house.proxy.state.patterns.of
+        assert house.proxy.state.part(PatternIndex).of
         house.silence(1.5)
         house.put("sensor/3/heat", b"3")
 
-        assert not house.proxy.state.patterns.of
+        assert not house.proxy.state.part(PatternIndex).of
         assert not house.proxy.state.subscribed
         with pytest.raises(NotSubscribedError):
             house.subscriber.get(HEAT)
@@ -167,7 +168,7 @@ class TestACleanPattern:
         house.silence(0.1)
         house.silence(2.1)
 
-        assert not house.proxy.state.patterns.of
+        assert not house.proxy.state.part(PatternIndex).of
 
     def test_begins_again_with_new_messages_in_the_next_process(self) -> None:
         house = House()

@@ -51,7 +51,7 @@ def test_another_port_is_sought_on_the_same_interface(endpoint: str, expected: s
 def settings_with(**chosen: str) -> ServerSettings:
     resolved = resolve(chosen, {}, {})
     configured = Configured(typed_settings(resolved), broker_settings(resolved, {}))
-    return server_settings(resolved, configured, accept_loss=False)
+    return server_settings(resolved, configured, None, accept_loss=False)
 
 
 def test_ingress_follows_the_publishers_and_push_the_subscribers() -> None:

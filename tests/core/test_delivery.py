@@ -12,7 +12,8 @@ from reliable_pubsub.common.core.requests import DeliveryRequest
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.proxy.status import delivery as delivery_status
 from reliable_pubsub.publisher.client import Publisher
-from reliable_pubsub.publisher.core.delivery import AcknowledgedBy, DeliveryWatch
+from reliable_pubsub.publisher.core.receipt import AcknowledgedBy
+from reliable_pubsub.publisher.delivery.core.delivery import DeliveryWatch
 from tests.fakes import (
     FakeClock,
     Link,

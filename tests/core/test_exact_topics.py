@@ -13,6 +13,7 @@ from reliable_pubsub.common.core.message_base import QoS
 from reliable_pubsub.common.core.step_file import parse_publisher_steps, parse_subscriber_steps
 from reliable_pubsub.common.yaml_file import parse_yaml
 from reliable_pubsub.publisher.client import Publisher
+from reliable_pubsub.publisher.qos0.qos0_feature import QoS0Feature
 from reliable_pubsub.relay.core.unstored import LINKED
 from reliable_pubsub.subscriber.client import Subscriber
 from tests.fakes import FakeTransport, Link, MemoryProxy, a_world
@@ -115,7 +116,8 @@ def test_a_topic_that_has_such_a_name_already_is_read_and_put_by_its_exact_name(
 def test_such_a_name_is_put_at_every_level() -> None:
     """At QoS 0 the listeners were asked for by a name that was no longer known to be exact."""
     house = House()
-    house.publisher._engine.lower_qos.qos0._connect = lambda _: QuietOfferLink()
+    lower_qos = house.publisher._engine.feature(QoS0Feature).lower_qos
+    lower_qos.qos0._connect = lambda _: QuietOfferLink()
 
     fates = [house.publisher.put(ExactTopic("t*"), b"x", qos=qos).fate for qos in LEVELS]
 

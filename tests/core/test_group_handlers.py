@@ -11,7 +11,7 @@ import pytest
 from reliable_pubsub import Message, Subscriber, UsageError
 from tests.core.test_group_members import House as Group
 from tests.core.test_pushing import SilentLink
-from tests.fakes import FakeTransport, a_world
+from tests.fakes import FakeTransport, a_world, groups_of
 from tests.interrupting import Interrupted, Interrupter
 
 
@@ -70,7 +70,7 @@ def test_one_that_was_subscribed_keeps_its_terms() -> None:
 
     worker.run(timeout_s=0)
 
-    assert house.proxy.state.topics["jobs"].groups["workers"].terms.lease_ms == 7_000
+    assert groups_of(house.proxy.state, "jobs")["workers"].terms.lease_ms == 7_000
 
 
 def test_a_message_that_fails_is_given_back_for_the_pause_and_any_member_has_it_then() -> None:

@@ -16,7 +16,7 @@ from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
 from reliable_pubsub.subscriber.output import OutputFile
 from reliable_pubsub.subscriber.runner import SubscriberRun
-from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy, a_world
+from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy, a_world, groups_of
 
 JOIN = "{action: subscribe, topic: jobs, group: workers, lease: 10, from: earliest}"
 
@@ -172,4 +172,4 @@ def test_messages_are_given_back_and_rejected_unwritten(tmp_path: Path) -> None:
 
     assert house.written("w1") == [1]
     assert house.proxy.state.topics["jobs.dead"].end == 1
-    assert not house.proxy.state.topics["jobs"].groups
+    assert not groups_of(house.proxy.state, "jobs")

@@ -11,6 +11,7 @@ from reliable_pubsub.common.core.status import Status, StatusReport
 from reliable_pubsub.proxy.core.local_time import GAP_NS_MAX, STEADY_S
 from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.topic_log import Retention
+from reliable_pubsub.proxy.transactions.staging import Staging
 from tests.fakes import (
     SECOND_NS,
     MemoryProxy,
@@ -209,7 +210,7 @@ class TestWhatIsStaged:
         set_clock(proxy, DAY_S)
         pass_time(proxy, 1.0)
 
-        assert proxy.state.staging.batches == 1
+        assert proxy.state.part(Staging).batches == 1
 
 
 class TestASetClock:

@@ -27,7 +27,7 @@ from reliable_pubsub.relay.core.push import (
     UnstoredFrames,
 )
 from reliable_pubsub.subscriber.client import Subscriber
-from reliable_pubsub.subscriber.push.core.pull_timer import PushTiming
+from reliable_pubsub.subscriber.core.push_timing import PushTiming
 from tests.core.test_pushing import SilentLink
 from tests.fakes import (
     Disk,

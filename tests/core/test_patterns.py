@@ -22,6 +22,7 @@ from reliable_pubsub.common.core.limits import PATTERNS_PER_CLIENT_MAX
 from reliable_pubsub.common.core.pattern_messages import Fetch, Fetched, Match, Matched
 from reliable_pubsub.common.core.patterns.pattern import Pattern, glob, prefix, regex
 from reliable_pubsub.common.core.start import Earliest
+from reliable_pubsub.proxy.patterns.index import PatternIndex
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
 from tests.core.rights_world import GovernedProxy
@@ -147,7 +148,7 @@ class TestASubscriptionByPattern:
         publisher.put("sensor/2/heat", b"2")
 
         assert not link.proxy.state.subscribed
-        assert not link.proxy.state.patterns.of
+        assert not link.proxy.state.part(PatternIndex).of
         with pytest.raises(NotSubscribedError):
             subscriber.get(HEAT)
 

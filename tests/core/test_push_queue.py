@@ -13,7 +13,8 @@ from reliable_pubsub.common.core.limits import MIB
 from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.relay.core.push import Pushed, PushFrames
 from reliable_pubsub.subscriber.core.place import Standing
-from reliable_pubsub.subscriber.push.core.pull_timer import PullTimer, PushTiming
+from reliable_pubsub.subscriber.core.push_timing import PushTiming
+from reliable_pubsub.subscriber.push.core.pull_timer import PullTimer
 from reliable_pubsub.subscriber.push.core.push_queue import QUEUE_BYTES_MAX, PushQueue
 
 LOG, BOOT = "log", "boot-1"

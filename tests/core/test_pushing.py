@@ -9,7 +9,7 @@ from reliable_pubsub.common.core.patterns.matching import Pattern
 from reliable_pubsub.relay.core.push import AnyPush, Pushed, PushFrames
 from reliable_pubsub.subscriber.core.inbox import Inbox
 from reliable_pubsub.subscriber.core.place import Standing
-from reliable_pubsub.subscriber.push.core.pull_timer import PushTiming
+from reliable_pubsub.subscriber.core.push_timing import PushTiming
 from reliable_pubsub.subscriber.push.core.push_queue import PushQueue
 from reliable_pubsub.subscriber.push.core.pushing import Pushing
 from reliable_pubsub.subscriber.push.push_link import ZmqPushLink

@@ -12,11 +12,11 @@ from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.patterns.matching import Kinds, Pattern
 from reliable_pubsub.common.transport import Shell
-from reliable_pubsub.publisher.core.qos0_puts import (
+from reliable_pubsub.publisher.core.receipt import OfferCounts
+from reliable_pubsub.publisher.qos0.core.qos0_puts import (
     ASK_AGAIN_S,
     LOOK_AGAIN_S,
     Interest,
-    OfferCounts,
     QoS0Puts,
     Where,
 )

@@ -154,38 +154,38 @@ def an_offer(*, publisher: str = "p", epoch: int = 1) -> OfferFrames:
 class TestAnOffer:
     def test_that_is_wanted_gets_the_next_place(self) -> None:
         state = a_broker().state
-        add(state.rings)
+        add(state.kept(Rings))
 
         header = take_offer(state, an_offer(), is_wanted=True, now_ns=9)
 
         assert header == BatchHeader(1, 2, "p", 7, 9, 5, 2, 0)
-        assert places(state.rings, 0) == [0, 1]
+        assert places(state.kept(Rings), 0) == [0, 1]
 
     @pytest.mark.parametrize("offer", [an_offer(epoch=2), an_offer(publisher="stranger")])
     def test_of_an_unknown_session_is_refused(self, offer: OfferFrames) -> None:
         state = a_broker().state
 
         assert take_offer(state, offer, is_wanted=True, now_ns=9) == "refused"
-        assert state.rings.ends.get("t", 0) == 0
+        assert state.kept(Rings).ends.get("t", 0) == 0
 
     def test_that_is_not_wanted_takes_no_room(self) -> None:
         state = a_broker().state
 
         assert take_offer(state, an_offer(), is_wanted=False, now_ns=9) == "unwanted"
-        assert state.rings.ends.get("t", 0) == 0
+        assert state.kept(Rings).ends.get("t", 0) == 0
 
 
 class TestAReader:
     def test_begins_where_the_ring_is_when_it_subscribes(self) -> None:
         proxy = a_broker()
-        add(proxy.state.rings)
+        add(proxy.state.kept(Rings))
 
         assert sub_ack(proxy.ask(a_sub())).ring == 1
 
     def test_is_shown_what_follows_its_place_and_the_same_again(self) -> None:
         proxy = a_broker()
         proxy.ask(a_sub())
-        add(proxy.state.rings, body=put_body(1))
+        add(proxy.state.kept(Rings), body=put_body(1))
 
         for _ in range(2):
             found = proxy.ask(a_ring(0))
@@ -207,7 +207,7 @@ class TestAReader:
         proxy = a_broker()
         proxy.ask(a_sub())
         silent = proxy.ask(a_get(0))
-        add(proxy.state.rings)
+        add(proxy.state.kept(Rings))
 
         told = proxy.ask(a_get(0))
         proxy.put(1)

@@ -28,10 +28,14 @@ from reliable_pubsub.common.core.requests import Dead
 from reliable_pubsub.common.core.rights import QUOTAS, rights_of
 from reliable_pubsub.common.core.start import Earliest
 from reliable_pubsub.common.core.transaction_messages import CommitAck, StageAck
+from reliable_pubsub.proxy.access.accounts import Accounts
+from reliable_pubsub.proxy.access.quotas import Quotas
 from reliable_pubsub.proxy.core.applying import apply
 from reliable_pubsub.proxy.core.records import Forgotten
 from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.topic_log import Retention
+from reliable_pubsub.proxy.operators.history import Administration
+from reliable_pubsub.proxy.transactions.staging import Staging
 from tests.core.rights_world import GovernedProxy, Said, authority, key_of
 from tests.fakes import (
     NONCE,
@@ -79,7 +83,7 @@ class Bounded(GovernedProxy):
 
     def delete(self, topic: str) -> None:
         """An operator deletes a topic."""
-        number = self.state.administration.last_number + 1
+        number = self.state.part(Administration).last_number + 1
         deleted = self.ask_as("b", an_action(DeleteTopic(topic=topic), number=number))
         assert isinstance(deleted, AdminAck)
 
@@ -137,7 +141,7 @@ class TestClientIds:
         refusal(proxy.hello("shared-2", role=role, epoch=2))
 
         assert proxy.state.sessions[role, "shared-2"].epoch == 1
-        assert proxy.state.accounts.key_of(role, "shared-2") == "b"
+        assert proxy.state.part(Accounts).key_of(role, "shared-2") == "b"
 
     def test_that_were_forgotten_make_room(self) -> None:
         proxy = Bounded(clients_max=1)
@@ -154,7 +158,7 @@ class TestClientIds:
         assert isinstance(proxy.stage(1, "p2"), Fenced)
         refusal(proxy.hello("p2"))
 
-        assert set(proxy.state.staging.clients) == {"p1"}
+        assert set(proxy.state.part(Staging).clients) == {"p1"}
 
 
 class TestTopics:
@@ -287,8 +291,8 @@ class TestStoredBytes:
         refusal(proxy.put("t1", sequence=3))
         proxy.hello("p", epoch=2)
 
-        assert proxy.state.accounts.of["a"].stored_bytes == 2 * len(BODY)
-        assert proxy.state.accounts.of["b"].stored_bytes == 0
+        assert proxy.state.part(Accounts).of["a"].stored_bytes == 2 * len(BODY)
+        assert proxy.state.part(Accounts).of["b"].stored_bytes == 0
 
     def test_come_with_the_id_of_another_key(self) -> None:
         proxy = Bounded(stored_bytes_max=2 * len(BODY) - 1)
@@ -299,7 +303,7 @@ class TestStoredBytes:
 
         refusal(proxy.hello("p2", epoch=2))
 
-        assert proxy.state.accounts.of["a"].stored_bytes == len(BODY)
+        assert proxy.state.part(Accounts).of["a"].stored_bytes == len(BODY)
 
     def test_from_before_the_proxy_had_rights_stop_no_session(self) -> None:
         proxy = Bounded(stored_bytes_max=0)
@@ -307,7 +311,7 @@ class TestStoredBytes:
         MemoryProxy.put(proxy, 1)
 
         assert isinstance(proxy.hello("p", epoch=2), HelloAck)
-        assert proxy.state.accounts.of["a"].stored_bytes == len(BODY)
+        assert proxy.state.part(Accounts).of["a"].stored_bytes == len(BODY)
 
     def test_of_a_transaction_count_when_it_is_committed(self) -> None:
         proxy = Bounded(stored_bytes_max=len(BODY))
@@ -354,7 +358,7 @@ class TestStoredBytes:
         proxy.tick(now_s=2.0)
 
         assert proxy.state.topics["t.dead"].end == 1
-        assert proxy.state.accounts.key_of("subscriber", "w2") == "b"
+        assert proxy.state.part(Accounts).key_of("subscriber", "w2") == "b"
 
     def test_of_all_keys_together_have_a_bound_too(self) -> None:
         proxy = Bounded()
@@ -375,11 +379,11 @@ class TestStoredBytes:
         proxy.hello("p")
         proxy.put("t")
         proxy.delete("t")
-        assert list(proxy.durable.accounts.ended) == [("topic", "t")]
+        assert list(proxy.durable.part(Accounts).ended) == [("topic", "t")]
 
         proxy.tick()
 
-        assert not proxy.durable.accounts.ended
+        assert not proxy.durable.part(Accounts).ended
 
 
 class TestSubscriptions:
@@ -453,7 +457,7 @@ def test_groups_that_have_ended_are_not_remembered() -> None:
         assert isinstance(proxy.ask_as("a", begins), SubAck)
         assert isinstance(proxy.ask_as("a", ends), UnsubAck)
 
-    assert len(proxy.engine.quotas._running["a"].groups) <= 64
+    assert len(proxy.state.kept(Quotas)._running["a"].groups) <= 64
 
 
 class TestStagedBytes:
@@ -465,7 +469,7 @@ class TestStagedBytes:
         refused = refusal(proxy.stage(2))
 
         assert "staged_bytes_max" in refused.text
-        assert proxy.state.staging.held_bytes == STAGED_BYTES
+        assert proxy.state.part(Staging).held_bytes == STAGED_BYTES
 
     def test_exactly_the_quota_is_allowed(self) -> None:
         proxy = Bounded(staged_bytes_max=2 * STAGED_BYTES)

@@ -30,6 +30,8 @@ from reliable_pubsub.common.core.requests import Dead, DeliveryRequest
 from reliable_pubsub.common.core.status import Clients, Status, StatusReport
 from reliable_pubsub.common.core.tree_messages import InterestAck, InterestRequest, Node, NodeReport
 from reliable_pubsub.proxy.features import TABLES
+from reliable_pubsub.proxy.push.pushes import Pushes
+from reliable_pubsub.proxy.qos0.verbs import offered
 from reliable_pubsub.relay.core.interest_link import interest_digest
 from reliable_pubsub.relay.core.unstored import Offer, encode_offer
 from tests.core.rights_world import GovernedProxy, Said, authority, key_of
@@ -181,7 +183,7 @@ class TestEachVerb:
         proxy = GovernedProxy(sensor={}, other=ALL)
         proxy.ask_as("other", a_hello("subscriber", "s"))
         proxy.ask_as("other", a_sub())
-        before = (proxy.state.lsn, len(proxy.state.topics), len(proxy.engine.pushes.links))
+        before = (proxy.state.lsn, len(proxy.state.topics), len(proxy.state.kept(Pushes).links))
         heard_s = dict(proxy.state.leases.heard_s)
         proxy.now_s = 5.0
 
@@ -189,7 +191,7 @@ class TestEachVerb:
         assert before == (
             proxy.state.lsn,
             len(proxy.state.topics),
-            len(proxy.engine.pushes.links),
+            len(proxy.state.kept(Pushes).links),
         )
         assert proxy.state.leases.heard_s == heard_s
 
@@ -317,7 +319,7 @@ class TestWhatIsPushed:
         proxy = GovernedProxy(sensor=LIMITED)
 
         assert isinstance(proxy.ask_as("sensor", an_interest(*patterns)), InterestAck)
-        assert proxy.engine.pushes.links.applied(LINK, key_of("sensor")) == set(patterns)
+        assert proxy.state.kept(Pushes).links.applied(LINK, key_of("sensor")) == set(patterns)
 
     @pytest.mark.parametrize(
         "patterns",
@@ -338,7 +340,7 @@ class TestWhatIsPushed:
         proxy = GovernedProxy(sensor=LIMITED)
 
         assert isinstance(proxy.ask_as("sensor", an_interest(*patterns)), Denied)
-        assert len(proxy.engine.pushes.links) == 0
+        assert len(proxy.state.kept(Pushes).links) == 0
 
     @pytest.mark.parametrize("pattern", [EVERYTHING, Pattern("prefix", "a"), *exact("a.dead")])
     def test_has_no_dead_letters_without_the_right_to_them(self, pattern: Pattern) -> None:
@@ -359,7 +361,7 @@ class TestWhatIsPushed:
         assert isinstance(reply, Denied)
         assert reply.right == "relay"
         assert "relays below it" in reply.text
-        assert "relay-7" not in proxy.engine.pushes.links.below
+        assert "relay-7" not in proxy.state.kept(Pushes).links.below
         own = replace(wish, below=(wish.client,))
         for name, allowed in (
             ("sensor", own),
@@ -372,15 +374,15 @@ class TestWhatIsPushed:
         many = an_interest(*exact(*(f"a.{number}" for number in range(100))))
 
         assert isinstance(proxy.ask_as("sensor", many), LimitAnswer)
-        assert proxy.engine.pushes.links.applied(LINK, key_of("sensor")) == frozenset()
+        assert proxy.state.kept(Pushes).links.applied(LINK, key_of("sensor")) == frozenset()
         proxy.ask_as("relay", many)
-        assert proxy.engine.pushes.links.applied(LINK, key_of("relay")) == {EVERYTHING}
+        assert proxy.state.kept(Pushes).links.applied(LINK, key_of("relay")) == {EVERYTHING}
 
     def test_goes_to_the_key_that_asked(self) -> None:
         proxy = GovernedProxy(sensor=LIMITED, other=ALL)
         proxy.ask_as("sensor", an_interest(*exact("b")))
 
-        assert proxy.engine.pushes.links.applied(LINK, key_of("other")) == frozenset()
+        assert proxy.state.kept(Pushes).links.applied(LINK, key_of("other")) == frozenset()
         reply = proxy.ask_as("other", an_interest(EVERYTHING, version=2))
         assert not isinstance(reply, InterestAck)
 
@@ -391,7 +393,8 @@ class TestWhatIsPushed:
         proxy.ask_as("other", an_interest(EVERYTHING))
 
         became = {
-            (client, topic): proxy.engine.offered(
+            (client, topic): offered(
+                proxy.engine,
                 encode_offer(topic, an_offer(client), put_body(1)),
                 now_ns=1,
                 key=key_of("sensor"),
@@ -500,6 +503,6 @@ class TestOtherRights:
         proxy.engine.govern(authority(sensor=ALL | {"get": ["u"]}, other=ALL))
 
         assert proxy.answer() is not None
-        assert len(proxy.engine.pushes.links) == 1
-        assert proxy.engine.pushes.links.expire(0.0) == [LINK]  # for the data socket to forget
+        assert len(proxy.state.kept(Pushes).links) == 1
+        assert proxy.state.kept(Pushes).links.expire(0.0) == [LINK]  # for the data socket to forget
         assert isinstance(proxy.ask_as("sensor", a_get(0, request=2)), Denied)

@@ -18,6 +18,7 @@ from reliable_pubsub.common.core.qos0_messages import Listeners, Ring
 from reliable_pubsub.common.core.requests import Dead, DeliveryRequest
 from reliable_pubsub.common.core.status import Status
 from reliable_pubsub.common.core.tree_messages import Node
+from reliable_pubsub.proxy.push.pushes import Pushes
 from tests.core.rights_world import GovernedProxy, Said, key_of
 from tests.core.test_rights import ALL, LINK, an_interest
 from tests.fakes import (
@@ -126,7 +127,7 @@ def test_nothing_that_a_key_asks_goes_beyond_its_rights(seed: int) -> None:
         assert isinstance(reply, Denied) or (request.client != "victim" and not named), request
         if not isinstance(reply, Denied):
             heard.add(type(request).__name__)
-        pushed = proxy.engine.pushes.links.applied(LINK, key_of("attacker"))
+        pushed = proxy.state.kept(Pushes).links.applied(LINK, key_of("attacker"))
         assert all(one.text.startswith("open") for one in pushed), request
 
     assert protected(proxy) == before

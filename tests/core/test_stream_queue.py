@@ -7,7 +7,7 @@ from collections import deque
 import pytest
 
 from reliable_pubsub.common.core.errors import InDoubtError
-from reliable_pubsub.publisher.core.stream_queue import (
+from reliable_pubsub.publisher.streams.core.stream_queue import (
     FULL_BATCHES_MAX,
     StreamBatch,
     StreamQueue,

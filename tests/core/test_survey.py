@@ -15,6 +15,7 @@ from reliable_pubsub.proxy.status.survey import (
     SurveyedSubscription,
     surveyed,
 )
+from tests.core.test_broker_dead_letters import LETTER, a_dead, with_messages
 from tests.fakes import (
     NOW_NS,
     MemoryProxy,
@@ -183,3 +184,11 @@ class TestSettingsThatChange:
         proxy.tick(now_s=62.0)
 
         assert proxy.state.topics["t"].start == 1
+
+
+def test_dead_letters_are_counted_by_the_topic_of_their_messages() -> None:
+    proxy = with_messages()
+
+    proxy.ask(a_dead(0), LETTER)
+
+    assert survey(proxy)[0].dead_letters == {"t": 1}

@@ -27,8 +27,9 @@ from reliable_pubsub.common.core.message_base import Request
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.transaction_messages import CommitAck
 from reliable_pubsub.common.core.wire import encode_batch
+from reliable_pubsub.proxy.transactions.staging import Staging
 from reliable_pubsub.publisher.client import Publisher
-from reliable_pubsub.publisher.core import transaction as of_publisher
+from reliable_pubsub.publisher.transactions.core import transaction as of_publisher
 from tests.fakes import Disk, Link, MemoryProxy, a_body, a_world
 from tests.interrupting import Interrupted, Interrupter
 
@@ -252,7 +253,7 @@ class TestAnOpenBlock:
     def test_is_over_if_its_end_is_interrupted_before_the_first_line(self) -> None:
         link = Link(MemoryProxy())
         publisher = a_publisher(link)
-        interrupter = Interrupter([1], files=("publisher/core/transaction.py",))
+        interrupter = Interrupter([1], files=("publisher/transactions/core/transaction.py",))
         with suppress(Interrupted), publisher.transaction() as transaction:
             transaction.put("orders", b"1")
             interrupter.__enter__()
@@ -488,7 +489,7 @@ class TestARefusal:
             put_both(publisher, b"x")
         link.proxy.allow(topics_max=10)
 
-        assert link.proxy.state.staging.transactions == 0
+        assert link.proxy.state.part(Staging).transactions == 0
         assert publisher.transaction_in_doubt is None
         put_both(publisher, b"y")
         assert stored(link.proxy) == both(b"y")

@@ -15,6 +15,8 @@ from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.transaction_messages import CommitAck, Part, StageAck
 from reliable_pubsub.common.core.wire import decode_request
 from reliable_pubsub.proxy.core.state import BrokerSettings
+from reliable_pubsub.proxy.operators.history import Administration
+from reliable_pubsub.proxy.transactions.staging import Staging
 from reliable_pubsub.publisher.core.outbox import encoded_batch
 from reliable_pubsub.publisher.writer import TransactionWriter
 from tests.fakes import Link, MemoryProxy, a_broker, a_hello, a_world, an_action
@@ -49,7 +51,7 @@ def kinds(answers: Sequence[AnyReply]) -> list[type[AnyReply]]:
 def with_forgotten_epochs(proxy: MemoryProxy) -> MemoryProxy:
     """Make the proxy forget an id whose epoch was 5."""
     proxy.ask(a_hello("publisher", "other", epoch=5))
-    number = proxy.state.administration.last_number + 1
+    number = proxy.state.part(Administration).last_number + 1
     proxy.ask(an_action(ForgetClient(role="publisher", of="other"), number=number))
     assert proxy.state.epoch_floor == 5
     return proxy
@@ -137,4 +139,4 @@ def test_a_task_learns_that_there_are_too_many_ids() -> None:
     with pytest.raises(LimitError, match="clients_max"):
         other.stage(1, 0, ATTEMPT, 0, BATCH)
 
-    assert set(proxy.state.staging.clients) == {"w"}
+    assert set(proxy.state.part(Staging).clients) == {"w"}

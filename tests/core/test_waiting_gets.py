@@ -17,6 +17,8 @@ from reliable_pubsub.common.core.wire import decode_reply, encode
 from reliable_pubsub.proxy.core.lease_ends import ended_leases, longest_wait_s
 from reliable_pubsub.proxy.core.records import Decision
 from reliable_pubsub.proxy.core.waiting_gets import TURN_MAX, WaitingGets
+from reliable_pubsub.proxy.features import TABLES
+from reliable_pubsub.proxy.qos0.verbs import offered
 from reliable_pubsub.relay.core.unstored import Offer, encode_offer
 from tests.fakes import (
     FakeClock,
@@ -271,7 +273,7 @@ class TestMessagesAtQoS0:
     def offer(self, proxy: MemoryProxy, sequence: int) -> None:
         body = a_body(b"x")
         offer = Offer(publisher="p", epoch=1, first_sequence=sequence, count=1, crc=crc32(body))
-        became = proxy.engine.offered(encode_offer("t", offer, body), now_ns=1)
+        became = offered(proxy.engine, encode_offer("t", offer, body), now_ns=1)
         assert became == "taken"
         proxy.commit()
 
@@ -297,7 +299,7 @@ class TestMessagesAtQoS0:
 class TestManyThatWait:
     def test_are_bounded_and_one_too_many_is_answered_at_once(self) -> None:
         proxy = subscribed("a", "b", "c")
-        proxy.engine.waiting = WaitingGets(2)
+        proxy.engine.waiting = WaitingGets(TABLES.waits, TABLES.of_subscribers, 2)
         held = [wait_of(proxy, client=name) for name in "ab"]
 
         assert isinstance(proxy.answer_to(wait_of(proxy, client="c")), NoMessagesYet)

@@ -6,6 +6,7 @@ Proxies and clients are real processes; ours are forked, so that a start costs l
 from __future__ import annotations
 
 import json
+import platform
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,8 +16,10 @@ from click.testing import CliRunner
 
 from reliable_pubsub.lab.conformance import main as conformance
 from reliable_pubsub.lab.conformance_run import Candidate, run_case
-from reliable_pubsub.lab.core.conformance import CASES, Role, chosen
+from reliable_pubsub.lab.conformance_stage import LOG_BYTES_MAX
+from reliable_pubsub.lab.core.conformance import CASES, CRASH_POINTS, Role, chosen
 from reliable_pubsub.lab.core.conformance_verdict import Result, paragraphs
+from reliable_pubsub.lab.run_directory import claimed
 
 from .harness import REPOSITORY, STUBBORN_OPTIONS
 
@@ -40,9 +43,10 @@ def judged(
     *,
     messages: int = MESSAGES,
     patience_s: float = PATIENCE_S,
+    crash_point: int | None = None,
 ) -> Result:
     """One case."""
-    wanted = Candidate(role, tuple(command), messages, 1, patience_s)
+    wanted = Candidate(role, tuple(command), messages, 1, patience_s, crash_point)
     return run_case(chosen([case])[0], wanted, directory / case).result
 
 
@@ -62,7 +66,8 @@ OURS: dict[Role, tuple[str, ...]] = {
     "subscriber": ("late-copies", "client-killed", "taken-over", "state-set-back", "store-emptied"),
 }
 EXAMPLES: dict[Role, tuple[str, ...]] = {
-    role: tuple(case.name for case in CASES if case.name not in ours) for role, ours in OURS.items()
+    role: tuple(case.name for case in CASES if case.name not in (*ours, CRASH_POINTS))
+    for role, ours in OURS.items()
 }
 
 
@@ -79,6 +84,44 @@ def check_passed(result: Result, role: Role) -> None:
 @pytest.mark.parametrize(("role", "case"), each(EXAMPLES))
 def test_the_example_client_passes(role: Role, case: str, tmp_path: Path) -> None:
     check_passed(judged(tmp_path, role, case, program(role.capitalize())), role)
+
+
+@pytest.mark.long  # its shorter form is the next test
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("role", OURS)
+def test_the_example_client_passes_at_every_crash_point(
+    role: Role, seed: int, tmp_path: Path
+) -> None:
+    wanted = Candidate(role, tuple(program(role.capitalize())), MESSAGES, seed, PATIENCE_S)
+
+    result = run_case(chosen([CRASH_POINTS])[0], wanted, tmp_path / CRASH_POINTS).result
+
+    check_passed(result, role)
+    assert int(result.note.split()[-1]) > 15
+    assert "not reached" not in result.note
+
+
+@pytest.mark.parametrize("role", OURS)
+def test_the_example_client_passes_when_it_dies_before_it_writes_output(
+    role: Role, tmp_path: Path
+) -> None:
+    result = judged(tmp_path, role, CRASH_POINTS, program(role.capitalize()), crash_point=10)
+
+    check_passed(result, role)
+    assert result.note == "crash points tried: 1"
+
+
+def test_a_place_that_is_recorded_before_the_output_breaks_a_rule_at_a_named_crash_point(
+    tmp_path: Path,
+) -> None:
+    result = judged(tmp_path, "subscriber", CRASH_POINTS, program("RecordsItsPlaceFirst"))
+
+    assert result.judgement == "broken", paragraphs(result)
+    assert "V6" in result.broken
+    number = result.crash_point
+    assert number is not None
+    assert f"V6: crash point {number} of " in "\n".join(paragraphs(result))
+    assert "before write(output): client-" in "\n".join(paragraphs(result))
 
 
 STEPS = {
@@ -128,6 +171,8 @@ def test_the_adapters_of_our_command_line_clients_keep_the_contract(
         ("ContinuesInAnyLog", "publisher", "store-set-back", "R14"),
         ("WritesAfterItHasAcknowledged", "subscriber", "client-killed", "R9 V6"),
         ("ForgetsItsPlace", "subscriber", "client-killed", "V6"),
+        ("NeverCutsItsOutputBack", "subscriber", CRASH_POINTS, "V6"),
+        ("RecordsBeforeItPuts", "publisher", CRASH_POINTS, "V12"),
         ("SubscribesAgainWhenItsPlaceIsRefused", "subscriber", "store-emptied", "R14"),
     ],
 )
@@ -175,6 +220,38 @@ def test_a_client_that_cannot_be_judged_ends_in_bounded_time_with_a_sentence(
 
     assert result.judgement == "not as expected"
     assert any(sentence in line for line in paragraphs(result)), paragraphs(result)
+
+
+def test_a_subscriber_that_reads_no_answer_finds_nothing_to_copy(tmp_path: Path) -> None:
+    result = judged(tmp_path, "subscriber", "plain", program("CopiesItsInput"), patience_s=8.0)
+
+    assert result.judgement != "conforms"
+    assert not (tmp_path / "plain" / "input").exists()
+
+
+class TestNothingSurvivesTheVerdict:
+    DETACHES = (
+        "echo $$ > '{state_dir}/pids'; (setsid sh -c 'echo $$ >> \"{state_dir}/pids\"; "
+        "exec env -i sleep 600' &) ; exec yes to the log"
+    )
+
+    def test_nor_what_detaches_itself_nor_a_long_log(self, tmp_path: Path) -> None:
+        command = ["sh", "-c", self.DETACHES]
+
+        result = judged(tmp_path, "publisher", "plain", command, patience_s=4.0)
+
+        pids = (tmp_path / "plain" / "state" / "pids").read_text().split()
+        assert len(pids) == 2
+        assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+        assert (tmp_path / "plain" / "command.log").stat().st_size <= LOG_BYTES_MAX
+        assert "never said HELLO" in paragraphs(result)[0]
+
+    def test_a_state_that_would_fill_the_disk_ends_the_case(self, tmp_path: Path) -> None:
+        fills = "n=0; while :; do n=$((n+1)); head -c 30000000 /dev/zero > '{state_dir}'/$n; done"
+
+        result = judged(tmp_path, "publisher", "plain", ["sh", "-c", fills])
+
+        assert "for a few messages, so it was killed" in "\n".join(paragraphs(result))
 
 
 def test_a_publisher_with_an_older_state_may_put_again_what_it_has_forgotten(
@@ -238,6 +315,27 @@ class TestTheCommand:
         assert result.exit_code == 2
         assert "nothing was removed" in " ".join(result.output.split())
         assert (tmp_path / "mine").read_text() == "mine"
+
+    def test_does_not_use_a_directory_that_another_run_uses(self, tmp_path: Path) -> None:
+        options = ["--role", "publisher", "--dir", str(tmp_path), "--", "true"]
+
+        with claimed(tmp_path, lambda _: True, "conformance.json", b""):
+            result = CliRunner().invoke(conformance, options)
+
+        assert result.exit_code == 2
+        assert "another run uses this directory now" in " ".join(result.output.split())
+
+    def test_says_that_crash_points_are_not_tried_where_they_cannot_be(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(platform, "machine", lambda: "sparc")
+        options = ["--role", "publisher", "--case", CRASH_POINTS, "--dir", str(tmp_path)]
+
+        result = CliRunner().invoke(conformance, [*options, "--", "true"])
+
+        assert result.exit_code == 7
+        assert "not tried: needs Linux on x86_64 or aarch64" in " ".join(result.output.split())
+        assert "NOT TRIED: crash-points" in result.output
 
     def test_lists_its_cases(self) -> None:
         result = CliRunner().invoke(conformance, ["--list"])

@@ -11,7 +11,7 @@ import zmq
 from reliable_pubsub import InDoubtError, Interest, InterestChange, glob
 from reliable_pubsub.common.core.limits import SUBSCRIPTIONS_ROWS_MAX
 from reliable_pubsub.lab.rig.service import RelayProcess
-from reliable_pubsub.publisher.core.qos0_puts import OfferCounts
+from reliable_pubsub.publisher.core.receipt import OfferCounts
 
 from .harness import BELIEVING, IMPATIENT, PATIENCE_S, REPOSITORY, Service, eventually
 from .relay_tree import Leaf, exact

@@ -14,7 +14,7 @@ from reliable_pubsub import InDoubtError, InvalidNameError, Publisher, TooLargeE
 from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.common.core.limits import MIB
 from reliable_pubsub.publisher.core.receipt import Receipt
-from reliable_pubsub.publisher.stream import LOOK_S, Stream, Ticket
+from reliable_pubsub.publisher.streams.stream import LOOK_S, Stream, Ticket
 
 from .harness import IMPATIENT, PATIENCE_S, Service, eventually
 

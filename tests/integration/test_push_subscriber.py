@@ -17,7 +17,8 @@ from reliable_pubsub.common.world import World
 from reliable_pubsub.lab.rig.link import LinkTo
 from reliable_pubsub.lab.rig.service import RelayProcess
 from reliable_pubsub.relay.core.push import AnyPush
-from reliable_pubsub.subscriber.push.core.pull_timer import PushTiming
+from reliable_pubsub.subscriber.core.push_timing import PushTiming
+from reliable_pubsub.subscriber.push.push_feature import PushFeature
 from reliable_pubsub.subscriber.push.push_link import ZmqPushLink
 
 from .harness import PATIENCE_S, Service, eventually
@@ -30,7 +31,7 @@ ALL = glob("t/*")
 def is_pushed(subscriber: Subscriber, topic: str) -> bool:
     """One get, after which the link has done what was due; whether data is sent by it now."""
     subscriber.get(topic, timeout_s=0.02)
-    return not subscriber._engine.pushing.is_polled(topic)
+    return not subscriber._engine.feature(PushFeature).pushing.is_polled(topic)
 
 
 def wait_until_pushed(subscriber: Subscriber, topic: str) -> None:
@@ -41,7 +42,7 @@ def wait_until_pushed(subscriber: Subscriber, topic: str) -> None:
 def is_pattern_pushed(subscriber: Subscriber) -> bool:
     """The same for a pattern; what it gets is left in hand."""
     subscriber.get(ALL, timeout_s=0.02)
-    return not subscriber._engine.pushing.is_polled(ALL)
+    return not subscriber._engine.feature(PushFeature).pushing.is_polled(ALL)
 
 
 class WildLink:

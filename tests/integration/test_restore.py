@@ -64,3 +64,33 @@ def test_after_a_restore_those_that_were_further_stop_and_all_others_continue(
     with service.open_subscriber("ahead", state_dir=state, on_log_changed="rewind") as reader:
         first = reader.get("t", max_messages=9, timeout_s=PATIENCE_S)
     assert first[0].offset == 0
+
+
+@pytest.mark.parametrize("way", ["a series", "a file"])
+def test_an_empty_host_gets_last_nights_backup_and_has_all_of_its_messages(
+    service: Service, way: str
+) -> None:
+    """The drill of docs/how-to/back-up.md."""
+    service.start_proxy()
+    host = service.directory / "new-host"
+    host.mkdir()
+    series = service.directory / "backups"
+    source = ("--data-dir", service.data_dir)
+    with service.open_publisher("p") as publisher:
+        publisher.put_many("t", [f"{n}".encode() for n in range(100)])
+        for _ in range(2):
+            service.run("", "backup", series, *source, "--keep", "1d").done()
+        stream = service.run("", "backup", "-", *source)
+        stream.done()
+        publisher.put_many("t", [b"after the backup"] * 10)
+    service.proxy.kill()
+    assert len(list(series.iterdir())) == 1  # the rotation has removed the other
+    backup = series if way == "a series" else stream.output.rename(host / "backup.tar")
+    service.data_dir = host / "proxy-data"
+
+    restored = service.run("", "restore", backup, service.data_dir)
+    restored.done()
+    service.start_proxy()
+
+    assert "messages=100" in restored.stdout
+    assert service.payloads("t") == [f"{n}".encode() for n in range(100)]

@@ -25,6 +25,7 @@ from reliable_pubsub.common.key_files import new_pair
 from reliable_pubsub.common.state_file import StateFile
 from reliable_pubsub.common.surroundings import endpoint_here
 from reliable_pubsub.common.world import World
+from reliable_pubsub.subscriber.push.push_feature import PushFeature
 from tests.fakes import FakeTransport, a_world
 
 from .harness import REPOSITORY
@@ -118,7 +119,7 @@ def test_the_silence_of_pushes_is_a_setting_of_the_library_too(
     monkeypatch.setenv("RELIABLE_PUBSUB_PUSH_SILENCE_MAX", "0.25")
 
     with Subscriber("s") as subscriber:
-        assert subscriber._engine.pushing._timing.silence_s_max == 0.25
+        assert subscriber._engine.feature(PushFeature).pushing._timing.silence_s_max == 0.25
 
 
 def test_a_client_whose_transport_is_brought_finds_nothing_and_may_be_pushed_to(

@@ -21,7 +21,7 @@ from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.reading import read_run
 from reliable_pubsub.lab.rig.link import LinkTo
 from reliable_pubsub.lab.rig.service import RelayProcess
-from reliable_pubsub.publisher.offer_link import ZmqOfferLink
+from reliable_pubsub.publisher.qos0.offer_link import ZmqOfferLink
 from reliable_pubsub.relay.core.unstored import LINKED, Offer, encode_offer
 from reliable_pubsub.relay.topology import ask_node
 

@@ -149,6 +149,25 @@ class ClaimsWhatItNeverPut(Publisher):
         return super().put(number - (number > 4), payload)
 
 
+class RecordsBeforeItPuts(Publisher):
+    """It keeps the number of a message before the message is stored."""
+
+    def put(self, number: int, payload: bytes) -> int:
+        self.keep(number=number, offset=number - 1, log=self.log or None)
+        return super().put(number, payload)
+
+    def compare(self) -> int:
+        (position,) = self.hello(self.topic)["positions"]
+        self.log = position["log"]
+        self.skipped = int(self.state.get("number", 0)) - position["last_sequence"]
+        return int(self.state.get("number", 0))
+
+    def ask(self, verb: str, frame: bytes | None = None, **fields: Any) -> dict[str, Any]:
+        if verb == "PUT":
+            fields["first_sequence"] -= self.skipped
+        return super().ask(verb, frame, **fields)
+
+
 class AltersWhatItPuts(Publisher):
     """It takes the bytes for text of another encoding."""
 
@@ -172,6 +191,51 @@ class WritesAfterItHasAcknowledged(Subscriber):
         for offset, payload in before:
             super().write(out, offset, payload)
         del self.held[: len(before)]
+
+
+class NeverCutsItsOutputBack(Subscriber):
+    """What it wrote and did not record, it writes again."""
+
+    def run(self, topic: str, output: str) -> None:
+        self.topic, self.control = topic, 0
+        self.hello()
+        with Path(output).open("ab", buffering=0) as out:
+            self.subscribe()
+            while True:
+                self.get(out)
+
+
+class RecordsItsPlaceFirst(NeverCutsItsOutputBack):
+    """It keeps its place before it writes the messages: the classic fault."""
+
+    def take(self, out: Any, answer: dict[str, Any]) -> None:
+        self.held: list[tuple[int, bytes]] = []
+        super().take(out, answer)
+        for offset, payload in self.held:
+            super().write(out, offset, payload)
+
+    def write(self, out: Any, offset: int, payload: bytes) -> None:
+        self.held.append((offset, payload))
+
+
+class CopiesItsInput(Subscriber):
+    """It asks as it should, reads no answer, and writes what it finds in files near its own."""
+
+    def get(self, out: Any) -> None:
+        here = Path(sys.argv[6])
+        files = [Path(os.environ["CONFORMANCE_INPUT"]), *here.parent.rglob("*")]
+        lines = [
+            line
+            for file in files
+            if file.is_file() and file != here
+            for line in file.read_bytes().splitlines()
+            if line.startswith(b"%d " % (self.state["cursor"] + 1))
+        ]
+        if lines:
+            self.write(out, self.state["cursor"], lines[0])
+            self.keep(cursor=self.state["cursor"] + 1, length=out.tell())
+        fields = {"cursor": self.state["cursor"], "messages_max": 10, "wait_ms": 100}
+        self.ask("GET", topic=self.topic, **fields, **self.where)
 
 
 class SubscribesAgainWhenItsPlaceIsRefused(Subscriber):

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.journal import AnyLine, Finished, Found, FoundEnd, Seen
+from reliable_pubsub.lab.conformance_stage import tokens
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.conformance import CASES, CLIENT, TOPIC, Given, chosen, payloads
 from reliable_pubsub.lab.core.conformance_evidence import (
@@ -26,6 +27,7 @@ from reliable_pubsub.lab.core.conformance_verdict import (
     Observed,
     exit_code,
     judge,
+    not_tried,
     paragraphs,
 )
 from reliable_pubsub.lab.core.run import LabRun
@@ -34,7 +36,8 @@ from reliable_pubsub.lab.core.verdict import Verdict
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "internals" / "protocol.md"
 GIVEN = Given("tcp://127.0.0.1:1", "client-1", "news", "/s", "/o", "/i")
 LIVES = [ClientLife(7, 100)]
-MESSAGES = payloads(4)
+TOKENS = [f"{n:016x}" for n in range(50)]
+MESSAGES = payloads(TOKENS[:4])
 
 
 def entry(offset: int, payload: bytes, *, sequence: int | None = None) -> Seen:
@@ -103,11 +106,16 @@ class TestACase:
 
 class TestTheMessages:
     def test_are_lines_that_all_differ_and_are_not_only_ascii(self) -> None:
-        messages = payloads(50)
+        messages = payloads(TOKENS)
 
         assert len(set(messages)) == 50
         assert not any(b"\n" in one or b"\t" in one or one != one.strip() for one in messages)
         assert any(not one.isascii() for one in messages)
+
+    def test_hold_a_word_each_that_a_program_cannot_guess(self) -> None:
+        for token, message in zip(TOKENS, payloads(TOKENS), strict=True):
+            assert token.encode() in message
+        assert len(set(tokens(100))) == 100
 
 
 class TestAnOutput:
@@ -179,6 +187,7 @@ class TestTheVerdict:
         [
             ("plain", {}, "conforms", ""),
             ("plain", {"ahead": (9, 5)}, "broken", "R9"),
+            ("plain", {"unsent": (3, b"a")}, "broken", "V6"),
             ("taken-over", {"took_back": True}, "broken", "R11"),
             ("taken-over", {"ended": (Ended(4, 9), Ended(0, 60))}, "conforms", ""),
             ("taken-over", {"ended": (Ended(0, 9),)}, "not as expected", ""),
@@ -208,5 +217,7 @@ class TestTheVerdict:
         sound = judge(CASES[0], "publisher", seen(), None)
         hung = replace(sound, judgement="not as expected")
         wrong = replace(sound, judgement="broken")
+        left_out = not_tried(CASES[0], "no such machine")
 
         assert [exit_code(one) for one in ([sound], [sound, hung], [hung, wrong])] == [0, 6, 1]
+        assert [exit_code(one) for one in ([sound, left_out], [left_out, hung])] == [7, 6]

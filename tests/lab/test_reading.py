@@ -84,7 +84,21 @@ def test_an_unreadable_line_in_the_middle_of_a_life_is_a_warning(folder: Path) -
 
     assert run.torn == {"p1.jsonl": 1}
     (warning,) = run.warnings
-    assert warning == "p1.jsonl:3: cannot be read, and is not the last of a life"
+    assert warning.startswith("p1.jsonl:3: cannot be read, and is not the last of a life: JSON is")
+    assert run.unreadable == 1
+
+
+def test_lines_that_cannot_be_read_for_one_reason_are_one_warning_that_says_it(
+    folder: Path,
+) -> None:
+    path = folder / "p1.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"op":"put"', b'"op":"putt"'))
+
+    run = read_run(folder)
+
+    (warning,) = run.warnings
+    assert "Invalid enum value 'putt' - at `$.op`; and " in warning
+    assert warning.endswith(f"and {run.unreadable - 1} more like it")
 
 
 def test_a_torn_last_line_of_an_output_is_normal_another_one_is_a_warning(folder: Path) -> None:

@@ -369,6 +369,65 @@ def test_a_get_that_can_never_succeed_is_refused_before_the_run(steps: str, told
     assert found[0].endswith(f"topic: {told}")
 
 
+GETS_80 = "{action: get, topic: news, number_of_times: 80}"
+ALL = "{action: get, topic: news, number_of_times: all}"
+
+
+def scenario_of_gets(*subscribers: str) -> str:
+    steps = [f"s{n}: {{steps: [{one}]}}" for n, one in enumerate(subscribers, start=1)]
+    return f"""
+        title: x
+        publishers: {{p: {{steps: [{{topic: news, message: m, number_of_times: 100}}]}}}}
+        subscribers: {{{", ".join(steps)}}}
+        """
+
+
+@pytest.mark.parametrize(
+    "subscribers",
+    [
+        ["{action: subscribe, topic: news}, {action: get, topic: news, number_of_times: 150}"],
+        [f"{{action: subscribe, topic: news}}, {GETS_80}, {GETS_80}"],
+        [f"{{action: subscribe, topic: news, group: g}}, {GETS_80}"] * 2,
+    ],
+)
+def test_a_plan_that_waits_for_more_messages_than_are_put_is_refused(
+    subscribers: list[str],
+) -> None:
+    (found,) = problems(scenario_of_gets(*subscribers))
+
+    assert "number_of_times: found 1" in found
+    assert "expected at most 100: so many are put, and it would wait forever" in found
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        "{action: subscribe, topic: news}, {action: get, topic: news, number_of_times: 100}",
+        f"{{action: subscribe, topic: news}}, {GETS_80}, {ALL}",
+        f"{{action: subscribe, topic: news}}, {GETS_80}, "
+        f"{{action: seek, topic: news, from: earliest}}, {GETS_80}",
+        "{action: subscribe, topic: news}, "
+        "{action: get, topic: news, number_of_times: 150, on_empty: skip}",
+    ],
+)
+def test_a_plan_that_can_end_is_not_refused(steps: str) -> None:
+    assert read(scenario_of_gets(steps)).topics == {"news"}
+
+
+def test_a_client_that_would_never_start_is_refused() -> None:
+    (found,) = problems("""
+        title: x
+        publishers:
+          p: {steps: [{topic: news, message: m, number_of_times: 100}]}
+          q: {start: {process: p, put: 101}, steps: [{topic: news, message: m}]}
+        """)
+
+    assert found.endswith(
+        "publishers.q.start.put: found 101, expected at most 100: so many are in the plan of p, "
+        "and q would never start"
+    )
+
+
 @pytest.mark.parametrize("step", ["topic: news.dead", "topic: other, on_empty: skip"])
 def test_a_get_that_may_find_nothing_or_dead_letters_is_accepted(step: str) -> None:
     topic = step.split(",")[0]

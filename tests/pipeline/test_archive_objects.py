@@ -12,12 +12,12 @@ from deltalake.exceptions import CommitFailedError
 from pyspark.sql import SparkSession
 
 from reliable_pubsub.common.core.errors import DamagedError, UsageError
+from reliable_pubsub.common.core.places import check_archive, delta_options
 from reliable_pubsub.pipeline import archive as table
 from reliable_pubsub.pipeline.__main__ import main
 from reliable_pubsub.pipeline.archive import Archive, archived_files, read_manifests
 from reliable_pubsub.pipeline.archive_files import ArchivePlace
 from reliable_pubsub.pipeline.auditing import judge_log, kept_files
-from reliable_pubsub.pipeline.core.places import check_archive, delta_options
 from reliable_pubsub.pipeline.tasks import SparkTasks
 from tests.integration.harness import Service
 
@@ -247,7 +247,7 @@ class TestAStoreThatCannotBeUsed:
     [
         ("s3a://bucket/archive", "write s3://bucket/archive"),
         ("hdfs://node:9000/archive", "hdfs: is not written or read here"),
-        ("gs://bucket/archive", "an archive, and nothing else, can be in an object store"),
+        ("gs://bucket/archive", "only archives and backups can be in an object store"),
         ("abfss://c@account.dfs.core.windows.net/a", "abfss: is not"),
         ("s3://", "expected s3://BUCKET/PREFIX"),
         ("s3://bucket/a b", "expected s3://BUCKET/PREFIX"),

@@ -12,6 +12,7 @@ from reliable_pubsub.common.core.errors import ConflictError, LimitError
 from reliable_pubsub.common.core.wire import decode_batch
 from reliable_pubsub.pipeline import batch_parts
 from reliable_pubsub.pipeline.batch_parts import PartWriter
+from reliable_pubsub.proxy.transactions.staging import Staging
 from reliable_pubsub.publisher.core.outbox import Encoded, encoded_batch
 from reliable_pubsub.publisher.writer import TransactionWriter
 from tests.fakes import Link, MemoryProxy, a_world
@@ -82,7 +83,7 @@ def test_stores_all_rows_in_their_order_in_parts_of_a_bounded_size(task: Task) -
     task.write(ROWS)
 
     assert task.stored == ROWS
-    assert task.link.proxy.state.staging.batches == 0
+    assert task.link.proxy.state.part(Staging).batches == 0
 
 
 @pytest.mark.parametrize("dies_at", range(len(ROWS)))

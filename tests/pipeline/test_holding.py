@@ -6,6 +6,7 @@ import pytest
 
 from reliable_pubsub.common.core.answers import SubAck
 from reliable_pubsub.common.core.errors import UsageError
+from reliable_pubsub.common.core.places import check_local
 from reliable_pubsub.common.core.status import KeptStatus, StatusReport, TopicKept
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.pipeline.core.holding import (
@@ -14,7 +15,6 @@ from reliable_pubsub.pipeline.core.holding import (
     check_still_there,
     refuse_unheld,
 )
-from reliable_pubsub.pipeline.core.places import check_local
 from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.topic_log import Retention
 from tests.fakes import (

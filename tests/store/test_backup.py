@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from reliable_pubsub.common.core.errors import ConfigurationError, DamagedError
-from reliable_pubsub.proxy import backup
+from reliable_pubsub.proxy import backup, backup_command
 from reliable_pubsub.proxy import store as store_module
 from reliable_pubsub.proxy.check import check_store
 from reliable_pubsub.proxy.core.storage import StorageFullError
@@ -148,7 +148,7 @@ class TestACopy:
         filled(tmp_path / "data").close()
 
         done = CliRunner().invoke(
-            backup.main, [str(tmp_path / "copy"), "--data-dir", str(tmp_path / "data")]
+            backup_command.main, [str(tmp_path / "copy"), "--data-dir", str(tmp_path / "data")]
         )
 
         assert done.exit_code == 0, done.output

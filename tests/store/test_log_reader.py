@@ -16,7 +16,7 @@ from reliable_pubsub.common.core.errors import DamagedError
 from reliable_pubsub.common.core.limits import KIB, REPLY_BATCHES_MAX
 from reliable_pubsub.proxy.core.batches import LogBatch
 from reliable_pubsub.proxy.core.records import Appended, Trimmed
-from reliable_pubsub.proxy.core.schema import TABLES
+from reliable_pubsub.proxy.features import SCHEMA
 from reliable_pubsub.proxy.log_reader import StoreReader
 from reliable_pubsub.proxy.store import Store
 from reliable_pubsub.proxy.stored_state import FILE_NAME, open_reader
@@ -239,7 +239,7 @@ def test_damage_that_shows_only_while_reading_is_reported_and_not_delivered(tmp_
 def test_the_middle_of_a_batch_that_is_not_written_yet_can_be_read() -> None:
     """Durability `snapshot`: it was reported as LOST, without any crash."""
     connection = sqlite3.connect(":memory:")
-    connection.executescript(TABLES)
+    connection.executescript(SCHEMA)
     reader = StoreReader(connection)
     batch = an_append(4, count=3)
     reader.add([batch])
@@ -251,7 +251,7 @@ def test_the_middle_of_a_batch_that_is_not_written_yet_can_be_read() -> None:
 
 def test_a_read_error_of_the_system_is_no_traceback() -> None:
     connection = sqlite3.connect(":memory:")
-    connection.executescript(TABLES)
+    connection.executescript(SCHEMA)
     reader = StoreReader(connection)
     connection.close()
 

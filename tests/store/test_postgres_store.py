@@ -17,12 +17,12 @@ from reliable_pubsub.common.core.errors import (
 from reliable_pubsub.common.core.message_base import Durability
 from reliable_pubsub.proxy import check
 from reliable_pubsub.proxy.check import check_store
-from reliable_pubsub.proxy.core.postgres_sql import in_columns
 from reliable_pubsub.proxy.core.records import TopicCreated
 from reliable_pubsub.proxy.core.rows import statements
 from reliable_pubsub.proxy.core.server_promise import ServerPromise, promise_of
 from reliable_pubsub.proxy.core.serving import TIMING, ServingTiming
 from reliable_pubsub.proxy.core.storage import NotServingError, StorageFullError
+from reliable_pubsub.proxy.postgres_sql import in_columns
 from tests.fakes import a_beginning, an_append
 from tests.integration.harness import PATIENCE_S, eventually
 from tests.postgres import needs_postgresql, shared_server

@@ -25,13 +25,13 @@ from reliable_pubsub.proxy.core.stored import (
     StoredPublisher,
     StoredState,
     StoredSubscription,
-    StoredTransaction,
 )
 from reliable_pubsub.proxy.core.subscription_records import CursorMoved, Subscribed, Unsubscribed
 from reliable_pubsub.proxy.reserve import RESERVE_NAME, Reserve
 from reliable_pubsub.proxy.store import MARK_NAME, WAL_BYTES, Store
 from reliable_pubsub.proxy.stored_state import FILE_NAME, open_reader, read_state
 from reliable_pubsub.proxy.transactions.records import TransactionCommitted
+from reliable_pubsub.proxy.transactions.staging import StoredTransaction
 from tests.fakes import (
     LOG,
     NONCE,
@@ -144,7 +144,9 @@ class TestACommit:
         one = TransactionCommitted("p", 7, b"content1", receipts)
         committed(tmp_path, a_beginning(), [one], [replace(one, transaction=9, digest=b"")])
 
-        assert stored_in(tmp_path).transactions == [StoredTransaction("p", 9, b"", receipts)]
+        assert stored_in(tmp_path).of(StoredTransaction) == [
+            StoredTransaction("p", 9, b"", receipts)
+        ]
 
     def test_that_fails_leaves_no_trace(self, tmp_path: Path) -> None:
         """The last of fifty batches is one that stands there already."""

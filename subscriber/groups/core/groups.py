@@ -36,9 +36,9 @@ from reliable_pubsub.common.core.recorder import Call, seen
 
 from ...core.delivering import A_LOOP, Source
 from ...core.fetching import patience_s
+from ...core.restoring import Running
 from ...core.session import SubscriberSession
 from ...core.subscribing import OnLogChanged
-from ...core.subscription import Running
 from .group_requests import GroupRequests
 from .membership import (
     AHEAD_FROM,

@@ -35,7 +35,7 @@ from reliable_pubsub.common.core.message_base import GroupTerms, Start
 from reliable_pubsub.common.core.wire import decode_batch
 
 from ...core.pace import Pace
-from ...core.subscription import Running
+from ...core.restoring import Running
 
 _offset = attrgetter("offset")
 AHEAD_MAX = 4_000  # messages that a loop takes at once, in one request and one commit; see `Pace`
@@ -63,6 +63,7 @@ class Membership:
     """A member of one group of one topic."""
 
     pushes: None = None  # see `Deliverable`; groups are polled
+    fulfils: Callable[[Message], bool] | None = None  # see `TopicSubscription`
     was_late = False  # whether messages came too late in this call, and others were requested
 
     def __init__(self, topic: str, asked: JoinTerms) -> None:
@@ -219,6 +220,16 @@ class Membership:
         elif run.taken:
             self.last_taken = run.messages[run.taken - 1 : run.taken]
             self.keep(self.last_taken[0])
+
+    def keep_none(self) -> None:
+        """See `TopicSubscription.keep_none`."""
+        self.kept = {}
+
+    def end_loop(self, last: Message | None, *, is_kept: bool) -> None:
+        """Note the message that a loop took last; give it back, if it is not processed."""
+        self.last_taken = [] if last is None else [last]
+        if is_kept and last is not None:
+            self.keep(last)
 
     def settle_in_hand(self) -> None:
         """The program has come back: what is in hand is processed."""

@@ -6,7 +6,7 @@ at another place of a topic, or the answer is not messages, a SUB and a GET of t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
 
 from msgspec import UNSET
 
@@ -21,38 +21,33 @@ from reliable_pubsub.common.core.limits import (
 from reliable_pubsub.common.core.message_base import Start, Terms
 from reliable_pubsub.common.core.pattern_messages import Fetch, Fetched, FetchedTopic, Told
 
-from ...core.fetching import Fetching, patience_s
+from ...core.engine import SubscriberEngine
+from ...core.fetching import patience_s
 from ...core.place import Place
-from ...core.session import SubscriberSession
-from ...core.subscribing import Asked, Subscribing
+from ...core.subscribing import Asked
 from ...core.subscription import TopicSubscription
-from ...core.topic_source import TopicSource
-from ...push.core.pushing import Pushing
 from .pattern_subscribing import PatternSubscribing, pattern_in_words
 from .pattern_subscription import FETCHED_MAX, PatternSubscription
+
+if TYPE_CHECKING:
+    from ...push.core.pushing import Pushing
 
 
 class PatternFetching:
     """Fetches what comes next of the patterns of one subscriber."""
 
-    def __init__(
-        self,
-        session: SubscriberSession,
-        subscribing: Subscribing,
-        patterns: PatternSubscribing,
-        topics: TopicSource,
-        fetching: Fetching,
-        pushing: Pushing,
-        *,
-        now_s: Callable[[], float],
-    ) -> None:
-        self._session = session
-        self._subscribing = subscribing
+    def __init__(self, engine: SubscriberEngine, patterns: PatternSubscribing) -> None:
+        self._session = engine.session
+        self._subscribing = engine.subscribing
         self._patterns = patterns
-        self._topics = topics
-        self._fetching = fetching
-        self._pushing = pushing
-        self._now_s = now_s
+        self._topics = engine.topics
+        self._fetching = engine.fetching
+        self._now_s = engine.now_s
+
+    @property
+    def _pushing(self) -> Pushing:
+        """The push feature; only where something is pushed."""
+        return cast("Pushing", self._fetching.pushes)
 
     def take_pushed(self, one: PatternSubscription, *, asks: bool) -> Conversation[bool]:
         """Take what was pushed; return False if a pull is due.
@@ -117,7 +112,8 @@ class PatternFetching:
         shown = yield from self._take(one, reply, body)
         one.fetched_unstored(reply.boot, reply.ring)
         is_full = len(told) == FETCH_TOPICS_MAX or _is_full(reply, body, messages_max)
-        self._pushing.pulled_of(one, shown, is_full=is_full)
+        if one.pushes is not None:
+            self._pushing.pulled_of(one, shown, is_full=is_full)
 
     def _to_be_told(self, one: PatternSubscription) -> list[TopicSubscription]:
         """The subscriptions whose cursors the running proxy does not know."""

@@ -12,8 +12,8 @@ from reliable_pubsub.common.core.errors import PubSubError
 
 from ...core.delivering import A_LOOP, Delivering, Source
 from ...core.place import marked, run_batches
+from ...core.restoring import Running
 from ...core.session import SubscriberSession
-from ...core.subscription import Running
 from ...core.topic_source import TopicSource
 from .pattern_fetching import PatternFetching
 from .pattern_subscribing import PatternSubscribing

@@ -18,12 +18,11 @@ from reliable_pubsub.common.core.errors import NotSubscribedError, UsageError
 from reliable_pubsub.common.core.message_base import Start
 from reliable_pubsub.common.core.pattern_messages import Match, Matched
 from reliable_pubsub.common.core.patterns.matching import Kinds, is_of
-from reliable_pubsub.common.core.patterns.pattern import Pattern
+from reliable_pubsub.common.core.patterns.pattern import Pattern, Topics
 from reliable_pubsub.common.core.recorder import Call
 
 from ...core.session import SubscriberSession
 from ...core.subscription import Changes, TopicSubscription
-from ...push.core.pushing import Pushing
 from .pattern_subscription import AskedPattern, Condition, PatternSubscription
 
 _kinds = Kinds()
@@ -32,9 +31,11 @@ _kinds = Kinds()
 class PatternSubscribing:
     """Begins, resumes and ends the patterns of one subscriber."""
 
-    def __init__(self, session: SubscriberSession, pushing: Pushing) -> None:
+    def __init__(
+        self, session: SubscriberSession, set_push: Callable[[Topics, bool], None]
+    ) -> None:
         self._session = session
-        self._pushing = pushing
+        self._set_push = set_push
 
     def of(self, pattern: Pattern) -> PatternSubscription:
         """A pattern that is subscribed to.
@@ -163,7 +164,7 @@ class PatternSubscribing:
         """A clean pattern has ended at the proxy; forget it, and its subscriptions."""
         yield from self._give_up(self._clean(one.pattern), one.row(ends=True))
         self._forget(one.pattern)
-        self._pushing.use(one.pattern, False)
+        self._set_push(one.pattern, False)
 
     def _forget(self, pattern: Pattern) -> None:
         """Forget a pattern, and its QoS 0 messages of unstored topics."""

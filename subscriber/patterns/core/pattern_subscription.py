@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -18,8 +18,11 @@ from reliable_pubsub.common.core.schemas import msgpack_decoder
 from reliable_pubsub.common.core.undo import Undo
 
 from ...core.pace import Pace
-from ...core.subscription import AHEAD_MIN, Changes, Running, TopicSubscription
-from .pattern_pushes import PatternPushes
+from ...core.restoring import Running
+from ...core.subscription import AHEAD_MIN, Changes, TopicSubscription
+
+if TYPE_CHECKING:
+    from ...push.core.pattern_pushes import PatternPushes
 
 PATTERN: Final = "pattern:"  # prefix of the names of rows
 FETCHED_MAX: Final = 5_000  # messages of one FETCH, of all topics together
@@ -126,6 +129,16 @@ class PatternSubscription:
         """See `TopicSubscription.keep_taken`."""
         for each in [one for one, _ in self.parts] or filter(None, [self.current]):
             each.keep_taken(was_received=was_received)
+
+    def keep_none(self) -> None:
+        """See `TopicSubscription.keep_none`."""
+        if self.current is not None:
+            self.current.keep_none()
+
+    def end_loop(self, last: Message | None, *, is_kept: bool) -> None:
+        """See `TopicSubscription.end_loop`."""
+        if self.current is not None:
+            self.current.end_loop(last, is_kept=is_kept)
 
     def end_run(self) -> None:
         """Settle the messages that a loop took, except the last, which is in hand."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import UNSET
 
@@ -17,11 +17,14 @@ from reliable_pubsub.relay.core.push import AnyPush, UnstoredFrames
 
 from ...core.inbox import Inbox
 from ...core.place import Standing
+from ...core.push_timing import PushTiming
 from ...core.subscription import TopicSubscription
-from ...patterns.core.pattern_pushes import PatternPushes, PushesTaken
-from ...patterns.core.pattern_subscription import PatternSubscription
-from .pull_timer import PullTimer, PushCounts, PushTiming
+from .pattern_pushes import PatternPushes, PushesTaken
+from .pull_timer import PullTimer, PushCounts
 from .push_queue import PushQueue
+
+if TYPE_CHECKING:
+    from ...patterns.core.pattern_subscription import PatternSubscription
 
 
 class PushLink(Protocol):

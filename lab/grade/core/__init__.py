@@ -1,0 +1,1 @@
+"""The decisions of the judge: what is run, which faults, what is broken. Pure."""

@@ -1,0 +1,1 @@
+"""Delivery: a put that waits until subscribers have acknowledged."""

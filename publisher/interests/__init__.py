@@ -1,0 +1,1 @@
+"""Interests: a feed of what is subscribed to."""

@@ -1,0 +1,1 @@
+"""Decisions: values in, values out. No socket, clock, file, thread or chance."""

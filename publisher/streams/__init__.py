@@ -1,0 +1,1 @@
+"""Streams: puts that return without waiting, and are sent in batches."""

@@ -1,0 +1,1 @@
+"""Transactions: puts on several topics, all of them or none."""

@@ -1,1 +1,0 @@
-"""The calls of a subscriber, which know all of its features."""

@@ -1,0 +1,1 @@
+"""Groups: members take messages that the proxy grants, and settle each."""
