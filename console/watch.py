@@ -19,7 +19,7 @@ from reliable_pubsub.relay.core.tree import TreeSnapshot
 from reliable_pubsub.relay.topology import ask_upwards
 
 from .core.board import Board
-from .core.history import STEP_S, History, Samples
+from .core.history import STEP_S, TopicHistory, Samples
 
 PAUSE_S: Final = 2.0  # between two looks, at least
 SHARE_MAX: Final = 0.1  # of the time is spent looking, at most
@@ -48,7 +48,7 @@ class Watch:
         self._endpoint = endpoint
         self._relays = relays
         self._status = StatusClient(endpoint, retry)
-        self._history = History()
+        self._history = TopicHistory()
         self._changed = threading.Condition()
         self._seen = WatchedBoard(0, None, 0.0, "")
         self._wanted_s = 0.0  # until when browsers want looks

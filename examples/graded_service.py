@@ -1,4 +1,4 @@
-"""A right answer to the task sheet of docs/teach/grading.md: `reliable-pubsub grade` gives it full marks.
+"""A right answer to the task sheet (docs/teach/grading.md), which `grade` gives full marks.
 
 The broker is a REP socket. A background thread writes snapshots of the whole state, and an answer
 leaves when a snapshot has it. The client is a Lazy Pirate: without an answer it opens a new socket

@@ -10,10 +10,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "how-to"
-# These have tests of their own.
+# These are longer, and have tests of their own.
 GUIDES = {"administration", "console", "operating", "pipeline", "postgresql", "relay", "replicas"}
-GUIDES |= {"security", "testing"}
-GUIDES |= {"back-up", "kubernetes", "rotate-keys", "run-as-a-service"}  # commands for a system
+GUIDES |= {"security", "testing", "back-up", "kubernetes", "rotate-keys", "run-as-a-service"}
 TASKS = [page for page in sorted(FOLDER.glob("*.md")) if page.stem not in GUIDES]
 EXAMPLE = re.compile(r"\]\(\.\./\.\./(examples/[\w.]+)\)")
 FILE = re.compile(r"`((?:configs|containers|examples)/[\w./-]+)`")

@@ -28,7 +28,7 @@ class Samples(Struct, frozen=True, kw_only=True):
     lag_s: tuple[float, ...]  # age of the oldest message that a reader has not acknowledged
 
 
-class History:
+class TopicHistory:
     """The samples of all topics."""
 
     def __init__(self) -> None:

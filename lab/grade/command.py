@@ -238,7 +238,7 @@ def main(
 ) -> None:
     """Grade a publish/subscribe service: broker and clients, in any language.
 
-    SUBMISSION is a folder with a pubsub.yaml, as the task sheet describes it (docs/teach/grading.md).
+    SUBMISSION is a folder with a pubsub.yaml; the task sheet describes it (docs/teach/grading.md).
     Its broker and clients meet through a faulty link, are killed with kill -9, and are judged by
     what the clients read and write. A failed stage shows the shortest run that fails.
 

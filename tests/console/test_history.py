@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from reliable_pubsub.console.core.board import Board
-from reliable_pubsub.console.core.history import ALL, SAMPLES_MAX, STEP_S, History
+from reliable_pubsub.console.core.history import ALL, SAMPLES_MAX, STEP_S, TopicHistory
 
 from .test_board import a_look, a_subscription, a_topic
 
 
-def seen(*ends: int, lag_s: float = 0.0, at_s: float = 1000.0) -> History:
+def seen(*ends: int, lag_s: float = 0.0, at_s: float = 1000.0) -> TopicHistory:
     """The history of a topic `t` that had these ends, STEP_S apart."""
-    history = History()
+    history = TopicHistory()
     for number, end in enumerate(ends):
         reader = a_subscription(lag_s=lag_s * number)
         board = Board(a_look(0.0, a_topic("t", end, subscriptions=(reader,))))
@@ -29,7 +29,7 @@ def test_a_rate_is_what_was_put_between_two_samples() -> None:
 
 
 def test_all_topics_together_have_the_sum_of_the_rates_and_the_longest_lag() -> None:
-    history = History()
+    history = TopicHistory()
     for number in range(2):
         topics = [
             a_topic(name, put * number, subscriptions=(a_subscription(lag_s=put),))
@@ -79,4 +79,4 @@ def test_a_sample_is_due_after_each_step_and_when_the_clock_was_set_back() -> No
 
     assert [history.is_due(at) for at in (1000.0, 1000.0 + STEP_S / 2)] == [False, False]
     assert [history.is_due(at) for at in (1000.0 + STEP_S, 500.0)] == [True, True]
-    assert History().is_due(0.0)
+    assert TopicHistory().is_due(0.0)

@@ -263,6 +263,9 @@ def test_a_relay_is_ready_while_its_way_up_works(service: Service) -> None:
     proxy = service.start_proxy()
     eventually(lambda: health(relay)["/readyz"] == 200, "way up")
     eventually(lambda: metric(relay, "relay_way_up") == 1, "metric of it")
+    used = metric(relay, "relay_bound_used_ratio", bound="connections")
+    assert used is not None
+    assert 0 <= used < 1
     eventually(lambda: "work again" in relay.stderr, "line that it works")
 
     proxy.kill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -65,6 +66,8 @@ class TestAUnit:
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
 
+        if "unrecognized option" in done.stderr:
+            pytest.skip("this systemd-analyze is older than 250 and has no --offline")
         level = re.search(r"Overall exposure level for .*: (\d+\.\d+)", done.stdout)
 
         assert level, done.stdout + done.stderr
@@ -120,6 +123,7 @@ class TestAUnit:
             assert "WatchdogSec=30" in lines
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of root")
 def test_the_directories_and_the_user_are_made_as_the_units_need_them(tmp_path: Path) -> None:
     configs = UNITS[0].parent
     (tmp_path / "etc").mkdir()
