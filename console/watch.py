@@ -19,7 +19,7 @@ from reliable_pubsub.relay.core.tree import TreeSnapshot
 from reliable_pubsub.relay.topology import ask_upwards
 
 from .core.board import Board
-from .core.history import STEP_S, TopicHistory, Samples
+from .core.history import STEP_S, Samples, TopicHistory
 
 PAUSE_S: Final = 2.0  # between two looks, at least
 SHARE_MAX: Final = 0.1  # of the time is spent looking, at most

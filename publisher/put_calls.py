@@ -30,7 +30,7 @@ from .core.receipt import AcknowledgedBy, OfferCounts, Receipt
 from .opening import OpenedPublisher
 
 
-class Sender(Protocol):
+class PutSender(Protocol):
     """What has the publisher for itself until it is closed."""
 
     @property
@@ -44,7 +44,7 @@ class Sender(Protocol):
 class PutCalls(OpenedPublisher, BlockingClient[PublisherEngine]):
     """Puts messages on topics, each exactly once, across its own crashes and the proxy's."""
 
-    _sender: Sender | None = None
+    _sender: PutSender | None = None
 
     def _make_way(self) -> bool:
         """Close for another client of this process, unless a call or a stream is open."""

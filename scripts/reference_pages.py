@@ -10,6 +10,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any, Final
 
@@ -40,7 +41,7 @@ from scripts.benchmark_page import benchmarks_page
 
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "reference"
 PROGRAM: Final = "reliable-pubsub"
-STALE: Final = "Generated from the code by `scripts/protocol_tables`.\n"
+NOTICE: Final = "Generated from the code by `scripts/protocol_tables`.\n"
 # Errors of commands, which no program imports.
 OTHER_ERRORS: Final = (
     *(DataLossError, NotHeldError, NotServingError, SparkFailedError, SparkGoneError),
@@ -56,7 +57,9 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def cell(text: str) -> str:
     """Return a text for a cell, in one line; a bar would end the cell."""
-    return " ".join(text.replace("|", "/").replace("*", r"\*").replace("<", r"\<").split())
+    parts = " ".join(text.replace("|", "/").split()).split("`")
+    parts[::2] = [re.sub(r"([*<])", r"\\\1", part) for part in parts[::2]]  # others are code
+    return "`".join(parts)
 
 
 # Public names.
@@ -140,7 +143,7 @@ def command_entry(context: click.Context) -> str:
 def commands_page() -> str:
     """Return the page of the commands. It needs the extra `spark`."""
     head = (
-        f"# Commands\n\n{STALE}[Keys](keys.md) has the keys of step files, "
+        f"# Commands\n\n{NOTICE}[Keys](keys.md) has the keys of step files, "
         "[exit codes](errors.md#exit-codes) what an exit code means.\n"
     )
     found = commands(main, click.Context(main, info_name=PROGRAM))
@@ -160,7 +163,7 @@ def settings_page() -> str:
     """Return the page of the settings."""
     head = f"""# Settings
 
-{STALE}
+{NOTICE}
 The setting `ack_timeout` has four sources, and the first one that is given counts: the option
 `--ack-timeout`, the key `ack_timeout` in `ID/settings.json` (of a proxy also in its settings file),
 the variable `RELIABLE_PUBSUB_ACK_TIMEOUT`, and the default.
@@ -175,25 +178,25 @@ the variable `RELIABLE_PUBSUB_ACK_TIMEOUT`, and the default.
 # Metrics.
 
 
-def zeros(kind: type[Any]) -> Any:
-    """Return a struct with 0 in each field."""
-    return kind(**dict.fromkeys(kind.__struct_fields__, 0))
+def filled(kind: type[Any]) -> Any:
+    """Return a struct with 1 in each field; a limit of 0 would be divided by."""
+    return kind(**dict.fromkeys(kind.__struct_fields__, 1))
 
 
 def proxy_figures() -> Figures:
     """Return figures with which a proxy shows all of its metrics."""
-    values: dict[str, Any] = dict.fromkeys(Figures.__struct_fields__, 0)
+    values: dict[str, Any] = dict.fromkeys(Figures.__struct_fields__, 1)
     values |= {"survey": Survey(), "commits": Histogram((), (0,), 0.0)}
     values |= {name: {} for name in ("requests", "refusals", "bounds")}
-    values |= {"push": zeros(PushStatus), "ingress": zeros(IngressStatus)}
-    values |= {"connections": zeros(ConnectionsStatus)}
+    values |= {"push": filled(PushStatus), "ingress": filled(IngressStatus)}
+    values |= {"connections": filled(ConnectionsStatus)}
     return Figures(**values)
 
 
 def relay_figures() -> RelayFigures:
     """Return figures with which a relay shows all of its metrics."""
-    values: dict[str, Any] = dict.fromkeys(RelayFigures.__struct_fields__, 0)
-    return RelayFigures(**values | {"ways_up": {}, "connections": zeros(ConnectionsStatus)})
+    values: dict[str, Any] = dict.fromkeys(RelayFigures.__struct_fields__, 1)
+    return RelayFigures(**values | {"ways_up": {}, "connections": filled(ConnectionsStatus)})
 
 
 def metric_row(metric: Metric) -> tuple[str, ...]:
@@ -208,14 +211,17 @@ def metrics_page() -> str:
     scrapes = Scrapes[Any]()
     scrapes.role = "serving"
     of_each = Pages(scrapes, lambda _: ())._all(None)
-    parts = {
+    with TemporaryDirectory() as data_dir:
+        Path(data_dir, "last-backup").touch()
+        of_a_proxy = list(exposition.exposition(proxy_figures(), Path(data_dir)))
+    parts: dict[str, Iterable[Metric]] = {
         "Every process": of_each,
-        "A proxy": exposition.exposition(proxy_figures(), FOLDER),
+        "A proxy": of_a_proxy,
         "A relay": relay_metrics.exposition(relay_figures()),
     }
     text = f"""# Metrics
 
-{STALE}
+{NOTICE}
 `--metrics-endpoint` serves them ([operating](../how-to/operating.md#metrics-health-alerts)).
 On Linux there are also the usual `process_...` metrics: memory, CPU, descriptors.
 """
@@ -263,7 +269,7 @@ def errors_page() -> str:
     refusals = sorted(str(one.__struct_config__.tag) for one in REFUSALS)
     return f"""# Errors and exit codes
 
-{STALE}
+{NOTICE}
 Every error is a `PubSubError`. Its `code` is for programs, its text for people. A command prints
 `error [CODE]: text` and ends with the exit code.
 

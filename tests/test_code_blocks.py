@@ -33,6 +33,7 @@ GENERATED: Final = {guarantee_tests.PAGE, DOCS / "reference" / "keys.md"} | {
 # Which tests run the blocks of a page.
 RUN_BY: Final = {
     "README.md": ("tests/integration/test_readme.py", "tests/integration/test_installing.py"),
+    "docs/how-to/back-up.md": ("tests/integration/test_restore.py",),
     "docs/how-to/pipeline.md": ("tests/pipeline/test_recipes.py",),
     "docs/how-to/testing.md": ("tests/lab/test_memory_broker.py",),
     "docs/internals/journal.md": ("tests/test_journal_page.py",),
@@ -42,6 +43,7 @@ RUN_BY: Final = {
     "docs/start/tutorial.md": ("tests/integration/test_tutorial.py",),
     "docs/teach/lab.md": ("tests/lab/test_scenario.py",),
 }
+# Pages whose blocks need a machine that no test has.
 BLOCK: Final = re.compile(
     r"(?ms)(<!-- not run: [^\n]+ -->\n)?^```(?:python|sh|yaml|json)\n(.*?)^```$"
 )
