@@ -99,13 +99,13 @@ LINES_MAX: dict[str, int] = {
     "console": 2_350,
     "lab": 13_950,  # with the launcher that the tests had, and `testing` for other programs
     "pipeline": 6_970,
-    "proxy": 16_750,  # parts, hooks and tables of features, which the core does not know
+    "proxy": 16_900,  # parts, hooks, tables and shells of features, which the core does not know
     "publisher": 4_800,
     "relay": 3_660,
     "reliable_pubsub": 300,
     "scripts": 16_850,
     "subscriber": 8_400,
-    "tests": 68_400,  # of `lab/testing`, installing from anything, and the examples by task
+    "tests": 68_550,  # the core alone, `lab/testing`, installing from anything, examples by task
 }
 VECTORS = "tests.wire.vectors"  # data, which a tool writes into the pages
 WAITING = frozenset({"zmq", "time", "socket", "threading", "subprocess", "multiprocessing"})

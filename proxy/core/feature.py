@@ -138,6 +138,11 @@ def tables_of(features: Sequence[Feature]) -> Tables:
     return tables
 
 
+def schema_of(tables: Tables) -> str:
+    """Return the SQL that creates the tables of a store."""
+    return "".join(table.sql for table in tables.tables)
+
+
 def _add(rows: Struct, more: Struct) -> None:
     """Add the tables of a feature to those of the same name, and its single functions to lists."""
     for name in rows.__struct_fields__:
