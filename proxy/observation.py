@@ -16,6 +16,7 @@ from reliable_pubsub.common.scrapes import Scrapes
 from .access.uses import key_uses
 from .committer import COMMIT_BOUNDS_S
 from .core.engine import Engine
+from .core.feature import Runtime
 from .core.state import State
 from .extension import Extension, Surroundings
 from .operators.history import Administration
@@ -75,7 +76,7 @@ class Observation(Extension):
             standbys=store.standbys,
         )
 
-    def described(self, report: StatusReport, engine: Engine) -> StatusReport:
+    def described(self, report: StatusReport, engine: Runtime) -> StatusReport:
         """A STATUS, with what the engine does not know."""
         state, at = engine.state, self._at
         store, committer = at.store, at.committer
