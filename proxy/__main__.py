@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -33,7 +34,7 @@ from reliable_pubsub.common.core.resolving import Resolved, typed_settings
 from reliable_pubsub.common.core.settings import Settings
 from reliable_pubsub.common.journal_file import open_journal
 from reliable_pubsub.common.key_files import server_keys
-from reliable_pubsub.common.metrics_server import metrics_served
+from reliable_pubsub.common.metrics_server import Pages, metrics_served
 from reliable_pubsub.common.notify import ServiceManager
 from reliable_pubsub.common.scrapes import Scrapes
 from reliable_pubsub.common.signals import (
@@ -47,13 +48,10 @@ from reliable_pubsub.common.terminal import say
 
 from .core.state import BrokerSettings
 from .core.topic_log import Retention
-from .observation import pages
-from .push_sockets import EndpointSettings
 from .reloading import Configured, Reloading
 from .server import Server
-from .server_settings import ServerSettings
+from .server_settings import EndpointSettings, ServerSettings
 from .standing_by import starts_again
-from .status.figures import Figures
 
 
 def broker_settings(
@@ -233,8 +231,13 @@ def main(
         share_one_heap()
         manager = ServiceManager()
         read = partial(_configured, config_file, said)
-        scrapes: Scrapes[Figures] = Scrapes()
-        served = partial(pages, scrapes, wanted.data_dir)
+        scrapes: Scrapes[Any] = Scrapes()
+
+        def served() -> Pages[Any]:
+            from .observation import pages  # a feature, and it loads `prometheus_client`
+
+            return pages(scrapes, wanted.data_dir)
+
         with (
             starts_again(is_shared=bool(wanted.store)) as ending,
             metrics_served(settings.metrics_endpoint, served, token) as metrics,
@@ -249,7 +252,7 @@ def main(
 
 
 def _opened(
-    wanted: ServerSettings, journal: Path | None, manager: ServiceManager, scrapes: Scrapes[Figures]
+    wanted: ServerSettings, journal: Path | None, manager: ServiceManager, scrapes: Scrapes[Any]
 ) -> Server:
     """Open the store, and bind; while another proxy serves the store, stand by."""
     said = ""
@@ -367,8 +370,8 @@ def _ready_line(server: Server, settings: Settings) -> str:
         f"ready: proxy publishers={publishers} subscribers={subscribers} "
         f"durability={server.promise} "
         + (f"store={server.store_path} " if settings.store else f"data-dir={settings.data_dir} ")
-        + f"topics={len(server.engine.state.topics)} messages={server.checked.messages} "
-        f"push={server.endpoints.push.endpoint} ingress={server.endpoints.ingress.endpoint}"
+        + f"topics={len(server.engine.state.topics)} messages={server.checked.messages}"
+        + "".join(f" {one.ready}" for one in server.endpoints.extensions if one.ready)
         + (f" curve={'known-keys' if settings.clients else 'any-key'}" * bool(settings.secret_key))
     )
 

@@ -17,7 +17,7 @@ import select
 import selectors
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import zmq
 from msgspec import Struct
@@ -27,12 +27,18 @@ from reliable_pubsub.common.access.entrance import Entrance
 from reliable_pubsub.common.access.guard import guard_of
 from reliable_pubsub.common.access.sockets import Context, end_context, listening
 from reliable_pubsub.common.core.message_base import Role
+from reliable_pubsub.common.system import WakeUp
 from reliable_pubsub.common.transport import sender_of
 
+from .committer import Committer
 from .core.engine import Engine
-from .ingress import Ingress
-from .push_sockets import Push
+from .extension import Surroundings
 from .server_settings import ServerSettings
+from .shells import SHELLS
+from .store import Store
+
+if TYPE_CHECKING:
+    from .postgres_store import PostgresStore
 
 AUDIT_FILE: Final = "audit.jsonl"  # in the data directory, and older ones beside it
 REQUESTS_TURN_MAX: Final = 64  # of one endpoint that one turn of the loop takes
@@ -214,14 +220,18 @@ class Endpoints:
         settings: ServerSettings,
         *,
         boot: str,
-        wake_descriptor: int,
+        wake_up: WakeUp,
+        committer: Committer,
+        store: Store | PostgresStore,
+        scrapes: Any,
         warn: Callable[[str], None],
     ) -> None:
         """Bind all of them.
 
         Args:
             boot: random name of this start of the proxy.
-            wake_descriptor: becomes readable when another thread wakes the loop.
+            wake_up: by which other threads wake the loop.
+            committer, store, scrapes: for the extensions.
             warn: called with what an operator should look at.
 
         Raises:
@@ -237,14 +247,28 @@ class Endpoints:
             FrontDoor(self._context, "subscriber", settings.subscriber_endpoint, known, entrance),
         ]
         self.door_of = {door.socket: door for door in self.doors}
-        self.push = Push(self._context, settings.push, known, entrance, boot=boot)
-        self.ingress = Ingress(self._context, settings.ingress, known, entrance)
+        publishers, subscribers = (door.endpoint for door in self.doors)
+        surroundings = Surroundings(
+            context=self._context,
+            settings=settings,
+            authentication=known,
+            entrance=entrance,
+            boot=boot,
+            publisher_endpoint=publishers,
+            subscriber_endpoint=subscribers,
+            store=store,
+            committer=committer,
+            wake=wake_up.wake,
+            scrapes=scrapes,
+        )
+        self.extensions = [make(surroundings) for make in SHELLS]
+        self.extension_of = {one.socket: one for one in self.extensions if one.socket is not None}
+        guarded = [one.connections for one in self.extensions if one.connections is not None]
         asked = (door.connections for door in self.doors)
-        self._guard = guard_of(self.ingress.connections, *asked, warn=warn)
+        self._guard = guard_of(*guarded, *asked, warn=warn)
+        unasked = (socket for socket, one in self.extension_of.items() if one.is_unasked)
         self.poll = SocketPoll(
-            [*self.door_of, self.push.socket, self.ingress.socket],
-            wake_descriptor,
-            unasked=self.push.socket,
+            [*self.door_of, *self.extension_of], wake_up.descriptor, unasked=next(unasked, None)
         )
 
     def close(self) -> None:
@@ -254,7 +278,7 @@ class Endpoints:
             self._guard.close()
         for door in self.doors:
             door.close()
-        self.push.close()
-        self.ingress.close()
+        for one in self.extensions:
+            one.close()
         self.authentication.close()
         end_context(self._context.term)

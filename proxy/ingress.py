@@ -8,26 +8,28 @@ no high-water mark is between them and the publishers (decision 0016), so none i
 from __future__ import annotations
 
 import time
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import zmq
 
 from reliable_pubsub.common.access.authentication import Authentication
+from reliable_pubsub.common.access.connections import Connections
 from reliable_pubsub.common.access.entrance import Entrance
 from reliable_pubsub.common.access.sockets import NO_BOUND, Context, listening
 from reliable_pubsub.common.core.limits import BODY_BYTES_MAX
-from reliable_pubsub.common.core.status import IngressStatus
 
 from .core.engine import Engine
-from .push_sockets import EndpointSettings, bind
+from .extension import Extension, bind
 from .qos0.interest import Want, Wanted
 from .qos0.verbs import BecameOfOffer, offered
+from .server_settings import EndpointSettings
 
 TURN_MAX: Final = 64  # batches that one turn of the loop takes
 
 
-class Ingress:
-    """The XSUB socket; used by the loop thread only."""
+class Ingress(Extension):
+    """The XSUB socket."""
 
     def __init__(
         self,
@@ -57,9 +59,19 @@ class Ingress:
                 frame_bytes_max=BODY_BYTES_MAX,
             ),
         )
-        self.socket, self.connections = listener.socket, listener.connections
+        self.socket: zmq.Socket[bytes] = listener.socket
+        self.connections: Connections = listener.connections
         self.endpoint = listener.endpoint
-        self._counts = {"taken": 0, "unwanted": 0, "refused": 0}
+        self.ready = f"ingress={self.endpoint}"
+        self._wanted = Wanted(self.endpoint)
+
+    def parts(self) -> Sequence[object]:
+        """Return what is announced to publishers, with the counts of what came."""
+        return (self._wanted,)
+
+    def outputs(self) -> Mapping[type[Any], Callable[[Any], None]]:
+        """Send subscriptions to the publishers."""
+        return {Want: self.announce}
 
     def announce(self, want: Want) -> None:
         """Send subscriptions to the publishers: new ones first."""
@@ -68,7 +80,7 @@ class Ingress:
         for prefix in want.removed:
             self.socket.send(b"\0" + prefix)
 
-    def turn(self, engine: Engine) -> bool:
+    def take(self, engine: Engine) -> bool:
         """Take at most TURN_MAX batches; the rest waits for the next turn.
 
         Returns:
@@ -82,13 +94,13 @@ class Ingress:
             if received is None:
                 break
             if received.excess is not None:
-                self._counts["refused"] += 1
+                self._wanted.counts["refused"] += 1
                 continue
             became: BecameOfOffer | None = None
             if received.key is not None:  # else it was revoked
                 now_ns = time.time_ns()
                 became = offered(engine, received.frames, now_ns=now_ns, key=received.key)
-            self._counts[became or "refused"] += 1
+            self._wanted.counts[became or "refused"] += 1
             if became is None and received.connection is not None:
                 self.connections.cut(received.connection)
         return True
@@ -97,8 +109,3 @@ class Ingress:
         """Unbind."""
         self.connections.close()
         self.socket.close()
-
-    def status(self, engine: Engine) -> IngressStatus:
-        """The row of the ingress in a STATUS."""
-        patterns = engine.state.kept(Wanted).count
-        return IngressStatus(endpoint=self.endpoint, patterns=patterns, **self._counts)

@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
-from contextlib import suppress
-from typing import TypeVar
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Any
 
-from msgspec import Struct
+import zmq
 
 from reliable_pubsub.common.access.authentication import Authentication
 from reliable_pubsub.common.access.entrance import Entrance
 from reliable_pubsub.common.access.sockets import Context
-from reliable_pubsub.common.core.endpoint import with_any_port
-from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.patterns.matching import Kinds
 from reliable_pubsub.relay.core.interest_table import InterestTable
 from reliable_pubsub.relay.fan_out import FanOut
 
+from .core.engine import Engine
+from .extension import Extension, bind
 from .push.pushes import Down, Pushes
-
-Bound = TypeVar("Bound")
-
-
-class EndpointSettings(Struct, frozen=True, kw_only=True):
-    """The endpoint of pushed data, or of QoS 0 data."""
-
-    endpoint: str
-    # The endpoint is the default: if it is in use, any free port will do; peers learn the port.
-    is_default: bool = False
+from .server_settings import EndpointSettings
 
 
-class Push:
-    """The socket of pushes; used by the loop thread only."""
+class Push(Extension):
+    """The socket of pushes."""
+
+    is_unasked = True  # its EVENTS may take long (common/access/guard.py)
 
     def __init__(
         self,
@@ -52,8 +44,9 @@ class Push:
         self._fan_out = bind(
             settings, lambda to: FanOut(context, to, table, kinds, authentication, entrance)
         )
-        self.socket = self._fan_out.socket
+        self.socket: zmq.Socket[bytes] = self._fan_out.socket
         self.endpoint = self._fan_out.endpoint
+        self.ready = f"push={self.endpoint}"
         self.pushes = Pushes(
             boot=boot, endpoint=self.endpoint, table=table, kinds=kinds, socket=self._fan_out
         )
@@ -62,19 +55,28 @@ class Push:
         """Send frames to every peer that wants their topic."""
         self._fan_out.send(down.topic, down.frames)
 
+    def parts(self) -> Sequence[object]:
+        """Return the links and what they want."""
+        return (self.pushes,)
+
+    def outputs(self) -> Mapping[type[Any], Callable[[Any], None]]:
+        """Send pushes."""
+        return {Down: self.send}
+
     def new_turn(self) -> None:
         """A turn of the loop begins."""
-        self._fan_out.new_turn()
+        if self.pushes.is_used:
+            self._fan_out.new_turn()
 
-    def listen(self) -> bool:
+    def take(self, _engine: Engine) -> bool:
         """Read the subscriptions of peers; return whether there may be more."""
         is_more = self._fan_out.listen(self.pushes.links)
         self.pushes.is_used |= self._fan_out.plain_count > 0
         return is_more
 
-    def expire(self, now_s: float) -> None:
+    def tick(self, _engine: Engine, _now_s: float, judged_s: float) -> None:
         """Forget the links whose lease has ended."""
-        self._fan_out.forget(self.pushes.links.expire(now_s))
+        self._fan_out.forget(self.pushes.links.expire(judged_s))
         self._fan_out.forget_ended()
 
     def cut(self, keys: Container[str]) -> None:
@@ -84,16 +86,3 @@ class Push:
     def close(self) -> None:
         """Unbind."""
         self._fan_out.close()
-
-
-def bind(settings: EndpointSettings, bind_to: Callable[[str], Bound]) -> Bound:
-    """Bind to the endpoint, or to a free port beside it if a default endpoint is in use.
-
-    Raises:
-        ConfigurationError: the endpoint cannot be bound.
-    """
-    if settings.is_default:
-        with suppress(ConfigurationError):
-            return bind_to(settings.endpoint)
-        return bind_to(with_any_port(settings.endpoint))
-    return bind_to(settings.endpoint)

@@ -7,20 +7,17 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from queue import SimpleQueue
-from typing import Final
+from typing import Any, Final
 
 import zmq
 
 from reliable_pubsub.common import threads
-from reliable_pubsub.common.access.core.authorisation import Denial
 from reliable_pubsub.common.core.attention import Attention
 from reliable_pubsub.common.core.message_base import Promise
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.notify import ServiceManager
-from reliable_pubsub.common.scrapes import Scrapes
 from reliable_pubsub.common.system import WakeUp
 
-from .access.quotas import Quotas
 from .check import BadRange, Checked, check_store
 from .committer import CommitFailed, Committer
 from .core.engine import Engine
@@ -28,16 +25,11 @@ from .core.journal import ProxyJournal
 from .core.outputs import Answer, Visible, Work
 from .core.state import DISK_FULL, BrokerSettings, Parts, Setup
 from .core.storage import StorageFullError
+from .extension import Extension
 from .features import TABLES
 from .front_door import Endpoints
 from .log_reader import StoreReader
-from .observation import Observation
-from .operators.history import Administration, Deed
-from .push.pushes import Down
-from .qos0.interest import Want, Wanted
 from .server_settings import ServerSettings, opened_store
-from .status.figures import Figures
-from .status.report import Description
 from .store import WAL_BYTES_MAX
 from .stored_state import read_state, reading
 from .wal_check import WalDamage
@@ -59,7 +51,7 @@ class Server:
         recorder: Recorder | None = None,
         manager: ServiceManager | None = None,
         stand_by: Callable[[str], None] = lambda _: None,
-        scrapes: Scrapes[Figures] | None = None,
+        scrapes: Any = None,
     ) -> None:
         """Lock, check and read the store; then bind, so that a damaged store never answers.
 
@@ -79,6 +71,7 @@ class Server:
         self._clock_steps = -1  # that were reported; -1: nor what was there at the start
         self._is_full = False  # was reported
         self._recorder = recorder or Recorder()
+        self._manager = manager or ServiceManager()
         self._boot = secrets.token_hex(8)
         self._attention = Attention()
         self._wake_up = WakeUp()
@@ -92,23 +85,22 @@ class Server:
             )
             self._state_connection = self._store.open_reader()
             self._reader = StoreReader(self._state_connection)
-            self.endpoints = Endpoints(
-                settings, boot=self._boot, wake_descriptor=self._wake_up.descriptor, warn=warn
-            )
             is_snapshot = settings.durability == "snapshot"
             self._committer = Committer(
                 self._store,
                 wake=self._wake_up.wake,
                 interval_s=settings.snapshot_interval_s if is_snapshot else 0.0,
             )
-            self.observation = Observation(
-                self._wake_up.wake,
-                manager or ServiceManager(),
-                endpoints=self.endpoints,
+            self.endpoints = Endpoints(
+                settings,
+                boot=self._boot,
+                wake_up=self._wake_up,
                 committer=self._committer,
                 store=self._store,
-                scrapes=scrapes or Scrapes(),
+                scrapes=scrapes,
+                warn=warn,
             )
+            self._extensions = self.endpoints.extensions
             self.engine = self._new_engine()
             self.engine.committed(0, is_full=self._store.is_full)
             self._look_at_disk(self._store.is_full)
@@ -144,21 +136,18 @@ class Server:
             durability=self._store.promise,
             settings=self._settings.broker,
             attention=self._attention,
-            kept=Parts(
-                self.endpoints.push.pushes,
-                Wanted(self.endpoints.ingress.endpoint),
-                Description(self.observation.described),
-                Quotas(authentication.connections),
-            ),
+            kept=Parts(*[part for one in self._extensions for part in one.parts()]),
         )
         engine = Engine(stored, setup, TABLES)
         engine.govern(authentication.authority)
-        if actions := engine.state.part(Administration).newest.values():
-            # A process before this one may have been killed between storing and writing them.
-            written = authentication.actions_log.numbers()
-            for one in actions:
-                if one.number not in written:
-                    authentication.actions_log.done(Deed(one).fields, one.at_ns)
+        self._carriers = {
+            kind: (carry, one.socket)
+            for one in self._extensions
+            for kind, carry in one.outputs().items()
+        }
+        self._asked = [one for one in self._extensions if one.asked is not Extension.asked]
+        for one in self._extensions:
+            one.begin(engine)
         return engine
 
     def stop(self) -> None:
@@ -209,12 +198,7 @@ class Server:
         """Take turns; return True at the end, False when the other thread runs the loop now."""
         engine = self.engine
         while not self._stopping:
-            wait_s = TICK_S
-            if engine.is_turn_due or self.observation.asked:
-                wait_s = 0.0
-            elif engine.waiting.of:
-                wait_s = min(TICK_S, max(engine.waiting.ends_at_s - time.monotonic(), 0.0))
-            is_woken, ready = self.endpoints.poll.wait(wait_s)
+            is_woken, ready = self.endpoints.poll.wait(self._wait_s())
             if is_woken:
                 self._take_from_threads()
             self._take(ready)
@@ -224,8 +208,9 @@ class Server:
             if engine.is_turn_due:
                 engine.end_turn(now_s=now_s, now_ns=now_ns)
                 self._carry_out()
-            if self.observation.asked:
-                self.observation.turn(engine, now_s)
+            for one in self._asked:
+                if one.asked:
+                    one.work(engine, now_s)
             if now_s >= self._tick_at_s:
                 self._tick(now_s, now_ns)
             if self._committer.submitted and not self._committer.commit():
@@ -238,21 +223,28 @@ class Server:
         self._finish()
         return True
 
+    def _wait_s(self) -> float:
+        """Return how long the loop may wait for requests."""
+        engine = self.engine
+        if engine.is_turn_due or any([one.asked for one in self._asked]):  # noqa: C419  (each turn)
+            return 0.0
+        if engine.waiting.of:
+            return min(TICK_S, max(engine.waiting.ends_at_s - time.monotonic(), 0.0))
+        return TICK_S
+
     def _take(self, ready: Iterable[zmq.Socket[bytes]]) -> None:
         """Take what has come to these sockets, and note where there may be more."""
         engine, endpoints = self.engine, self.endpoints
         look_at = endpoints.poll.look_at
-        if endpoints.push.pushes.is_used:
-            endpoints.push.new_turn()
+        for one in self._extensions:
+            one.new_turn()
         for socket in ready:
             if (door := endpoints.door_of.get(socket)) is not None:
                 is_more = door.turn(engine, self._carry_out)
                 if not is_more:
                     self._stopped.add(socket)
-            elif socket is endpoints.push.socket:
-                is_more = endpoints.push.listen()
             else:
-                is_more = endpoints.ingress.turn(engine)
+                is_more = endpoints.extension_of[socket].take(engine)
                 self._carry_out()
             if is_more:
                 look_at.add(socket)
@@ -294,16 +286,11 @@ class Server:
                     self._committer.submitted.append(output)
                 case Visible(batches):
                     self._reader.add(batches)
-                case Down():
-                    endpoints.push.send(output)
-                    look_at.add(endpoints.push.socket)
-                case Want():
-                    endpoints.ingress.announce(output)
-                    look_at.add(endpoints.ingress.socket)
-                case Denial():
-                    endpoints.authentication.refused(output)
-                case Deed():
-                    endpoints.authentication.actions_log.done(output.fields, output.record.at_ns)
+                case _:
+                    carry, socket = self._carriers[type(output)]
+                    carry(output)
+                    if socket is not None:
+                        look_at.add(socket)
 
     def _take_outcomes(self) -> None:
         """Report the results of commits to the engine."""
@@ -346,20 +333,22 @@ class Server:
         """Do what is due by time."""
         self._tick_at_s = now_s + TICK_S / 2
         self._look_at_wal()
-        authentication, push = self.endpoints.authentication, self.endpoints.push
+        authentication, judged_s = self.endpoints.authentication, self._attention.at(now_s)
         self.endpoints.entrance.look(now_s)
         if changed := authentication.look(now_s):
             self.engine.govern(authentication.authority)
-            push.cut(changed)
+            for one in self._extensions:
+                one.cut(changed)
         authentication.end_excess(now_s)
-        push.expire(self._attention.at(now_s))
+        for one in self._extensions:
+            one.tick(self.engine, now_s, judged_s)
         self.engine.tick(now_s=now_s, now_ns=now_ns)
         self._look_at_clock()
         self._carry_out()
         if self._stopped:  # answers that waited may have been replaced by BUSY
             self.endpoints.poll.look_at |= self._stopped
             self._stopped.clear()
-        self.observation.beat(now_s, self.engine.state)
+        self._manager.alive(now_s)
 
     def _look_at_clock(self) -> None:
         """Warn when the wall clock was set, or stored messages have timestamps ahead of it."""

@@ -14,12 +14,19 @@ from reliable_pubsub.common.core.message_base import Durability
 from reliable_pubsub.common.lock import make_directory
 
 from .core.state import BrokerSettings
-from .push_sockets import EndpointSettings
 from .store import Store
 from .wal_check import WalDamage
 
 if TYPE_CHECKING:
     from .postgres_store import PostgresStore
+
+
+class EndpointSettings(Struct, frozen=True, kw_only=True):
+    """The endpoint of pushed data, or of QoS 0 data."""
+
+    endpoint: str
+    # The endpoint is the default: if it is in use, any free port will do; peers learn the port.
+    is_default: bool = False
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):

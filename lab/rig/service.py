@@ -151,7 +151,8 @@ class Service:
         found = proxy.endpoints()
         self.publisher_endpoint = found["publishers"]
         self.subscriber_endpoint = found["subscribers"]
-        self.push_endpoint, self.ingress_endpoint = found["push"], found["ingress"]
+        self.push_endpoint = found.get("push", self.push_endpoint)  # unless it has no push
+        self.ingress_endpoint = found.get("ingress", self.ingress_endpoint)
         return proxy
 
     def restart_proxy(self) -> Process:

@@ -16,6 +16,7 @@ from reliable_pubsub.common.core.message_base import Reply, Role
 from reliable_pubsub.common.core.requests import AnyRequest
 
 from .batches import LogBatch
+from .local_time import LocalTime
 from .records import Decision
 from .schema import StoredTable
 from .state import Hooks, Record, State
@@ -38,6 +39,9 @@ class Runtime(Protocol):
     sender: Sender
     disk_hangs: bool
     has_turn_work: bool  # a row of `turn` has something to do
+    requests_count: int
+    malformed_count: int
+    local: LocalTime
 
     @property
     def state(self) -> State:
@@ -57,7 +61,7 @@ class Runtime(Protocol):
 # Decides a request: (state, request, body, now_ns). It changes nothing; the records do.
 Verb = Callable[[State, Any, bytes, int], Decision]
 # Adds to the answer of a verb: (engine, request, decision).
-Complete = Callable[[Any, Any, Decision], Decision]
+Complete = Callable[[Runtime, Any, Decision], Decision]
 # Before a verb: return the request to decide, or None if it is answered.
 Admit = Callable[[Runtime, AnyRequest, "Arrival"], AnyRequest | None]
 # After a verb that makes records: return the decision, or a refusal in its place.
@@ -136,6 +140,11 @@ def tables_of(features: Sequence[Feature]) -> Tables:
         _add(tables, one)
         _add(tables.hooks, one.hooks)
     return tables
+
+
+def schema_of(tables: Tables) -> str:
+    """Return the SQL that creates the tables of a store."""
+    return "".join(table.sql for table in tables.tables)
 
 
 def _add(rows: Struct, more: Struct) -> None:

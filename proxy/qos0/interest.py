@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from reliable_pubsub.common.core.limits import INGRESS_PATTERNS_MAX
 from reliable_pubsub.common.core.patterns.matching import Pattern
+from reliable_pubsub.common.core.status import IngressStatus
 from reliable_pubsub.relay.core.interest_table import Capped
 from reliable_pubsub.relay.core.unstored import offer_prefixes
 
@@ -35,14 +36,14 @@ class Wanted:
             endpoint: of the ingress; sent to publishers.
         """
         self.endpoint = endpoint
+        self.counts = {"taken": 0, "unwanted": 0, "refused": 0}  # offers; the shell counts
         self._version = 0  # of the state's interest, when it was looked at last
         self._capped = Capped(INGRESS_PATTERNS_MAX)
         self._prefixes: frozenset[bytes] = frozenset()
 
-    @property
-    def count(self) -> int:
-        """The number of prefixes announced to publishers."""
-        return len(self._prefixes)
+    def status(self) -> IngressStatus:
+        """The row of the ingress in a STATUS."""
+        return IngressStatus(endpoint=self.endpoint, patterns=len(self._prefixes), **self.counts)
 
     def changes(self, state: State) -> Want | None:
         """The changes to announce to publishers; None: no changes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 from heapq import nsmallest
-from typing import Any, Final, Protocol
+from typing import Final
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
@@ -24,7 +24,6 @@ from reliable_pubsub.common.core.status import (
 
 from ..access.uses import key_uses, with_uses
 from ..core.feature import Feature, Runtime
-from ..core.local_time import LocalTime
 from ..core.records import Decision
 from ..core.replies import echo
 from ..core.state import State
@@ -72,21 +71,13 @@ def status(
     return Decision(report)
 
 
-class Reporter(Runtime, Protocol):
-    """What a report is completed with: the engine."""
-
-    requests_count: int
-    malformed_count: int
-    local: LocalTime
-
-
 class Description(Struct):
     """Adds to a report what only the shell knows."""
 
-    describe: Callable[[StatusReport, Any], StatusReport] = lambda report, _: report
+    describe: Callable[[StatusReport, Runtime], StatusReport] = lambda report, _: report
 
 
-def completed(engine: Reporter, request: Status, decision: Decision) -> Decision:
+def completed(engine: Runtime, request: Status, decision: Decision) -> Decision:
     """Add to a report what the engine and its shell know besides the state."""
     report = decision.reply
     if not isinstance(report, StatusReport):

@@ -11,9 +11,8 @@ from reliable_pubsub.common.core.endpoint import (
 )
 from reliable_pubsub.common.core.resolving import resolve, typed_settings
 from reliable_pubsub.proxy.__main__ import broker_settings, reachability_warnings, server_settings
-from reliable_pubsub.proxy.push_sockets import EndpointSettings
 from reliable_pubsub.proxy.reloading import Configured
-from reliable_pubsub.proxy.server_settings import ServerSettings
+from reliable_pubsub.proxy.server_settings import EndpointSettings, ServerSettings
 
 INGRESS = "tcp://127.0.0.1:5554"
 

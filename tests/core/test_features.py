@@ -19,7 +19,8 @@ from reliable_pubsub.proxy.core.feature import Feature, Tables, tables_of
 from reliable_pubsub.proxy.core.outputs import Answer
 from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.topic_log import Retention
-from reliable_pubsub.proxy.features import CORE, FEATURES, RETENTION
+from reliable_pubsub.proxy.core.verbs import CORE, RETENTION
+from reliable_pubsub.proxy.features import FEATURES
 from tests.fakes import NOW_NS, MemoryProxy, a_get, a_hello, a_sub, an_ack, an_unsub
 
 KEEP_NOTHING = BrokerSettings(retention=Retention(history_bytes=0, history_s=0.0))

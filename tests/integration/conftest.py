@@ -13,9 +13,8 @@ from queue import SimpleQueue
 import pytest
 import zmq
 
-from reliable_pubsub.proxy.push_sockets import EndpointSettings
 from reliable_pubsub.proxy.server import Server
-from reliable_pubsub.proxy.server_settings import ServerSettings
+from reliable_pubsub.proxy.server_settings import EndpointSettings, ServerSettings
 
 from .gated_store import GatedStore
 from .harness import ANY_PORT, PATIENCE_S, Service, zmq_context

@@ -39,8 +39,9 @@ from reliable_pubsub.common.core.patterns.matching import Kinds
 from reliable_pubsub.common.system import IS_LINUX
 from reliable_pubsub.lab.rig.child_process import ChildProcess
 from reliable_pubsub.proxy.ingress import Ingress
-from reliable_pubsub.proxy.push_sockets import EndpointSettings, Push
+from reliable_pubsub.proxy.push_sockets import Push
 from reliable_pubsub.proxy.qos0.interest import Want
+from reliable_pubsub.proxy.server_settings import EndpointSettings
 from reliable_pubsub.relay.core.interest_link import Links
 from reliable_pubsub.relay.core.interest_table import InterestTable
 from reliable_pubsub.relay.fan_out import PLAIN, FanOut
@@ -323,7 +324,7 @@ def test_who_sends_the_ingress_what_is_no_offer_is_cut_off(ingress: Ingress) -> 
     engine = a_broker().engine
     peer = Raw(ingress.endpoint, b"PUB")
 
-    until_ended(peer, lambda: ingress.turn(engine), JUNK)
+    until_ended(peer, lambda: ingress.take(engine), JUNK)
 
 
 def test_who_is_cut_off_learns_of_it_at_once() -> None:

@@ -13,9 +13,8 @@ from reliable_pubsub.proxy import committer as committer_module
 from reliable_pubsub.proxy.committer import CommitFailed, Committed, Committer
 from reliable_pubsub.proxy.core.outputs import Work
 from reliable_pubsub.proxy.core.state import Record
-from reliable_pubsub.proxy.push_sockets import EndpointSettings
 from reliable_pubsub.proxy.server import Server
-from reliable_pubsub.proxy.server_settings import ServerSettings
+from reliable_pubsub.proxy.server_settings import EndpointSettings, ServerSettings
 from tests.fakes import NOW_NS, a_hello, an_append
 
 from .harness import ANY_PORT, PATIENCE_S

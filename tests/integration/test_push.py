@@ -18,7 +18,8 @@ from reliable_pubsub.common.core.wire import PROTOCOL, encode
 from reliable_pubsub.common.transport import ReqTransport
 from reliable_pubsub.lab.rig.link import LinkTo
 from reliable_pubsub.lab.rig.service import RelayProcess
-from reliable_pubsub.proxy.push_sockets import EndpointSettings, Push
+from reliable_pubsub.proxy.push_sockets import Push
+from reliable_pubsub.proxy.server_settings import EndpointSettings
 from reliable_pubsub.relay.core.wire import decode_node_reply
 from reliable_pubsub.relay.topology import ask_node
 
