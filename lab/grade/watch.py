@@ -91,8 +91,13 @@ def join_groups(name: str) -> bool:
 def remove_groups(name: str) -> None:
     """Remove the groups of a submission whose processes have ended."""
     for group in _groups(name):
-        with suppress(OSError):
-            group.rmdir()
+        for _ in range(CLEAN_TRIES):  # the system ends processes a moment after they are killed
+            try:
+                group.rmdir()
+            except FileNotFoundError:
+                break
+            except OSError:
+                time.sleep(LOOK_AGAIN_S / 10)
 
 
 def begin(limits: Limits) -> None:
