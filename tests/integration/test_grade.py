@@ -119,6 +119,7 @@ class TestTheCommand:
         assert "has no pubsub.yaml" in (out / "empty" / "report.txt").read_text()
         assert not list(out.glob("*/work-*"))
 
+    @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
     def test_ends_a_submission_that_fills_its_disk(self, tmp_path: Path) -> None:
         source = submission(tmp_path / "fills", FILLS_THE_DISK)
 
@@ -149,7 +150,7 @@ class TestTheCommand:
         done = CliRunner().invoke(grade, [str(tmp_path)])
 
         assert done.exit_code == 2
-        assert "has no pubsub.yaml" in done.output
+        assert "has no pubsub.yaml" in " ".join(done.output.split())
 
 
 def _read(path: Path) -> bytes:
