@@ -227,7 +227,9 @@ def run_self_test(out: Path, seeds: int, jobs: int) -> bool:
     type=click.Path(path_type=Path, file_okay=False),
     help="Where the results go.  [default: run/grade/NAME]",
 )
-@click.option("--self-test", "is_self_test", is_flag=True, help="Judge the judge, as described above.")
+@click.option(
+    "--self-test", "is_self_test", is_flag=True, help="Judge the judge, as described above."
+)
 def main(
     submission: Path | None,
     stages: tuple[int, ...],
