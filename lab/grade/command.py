@@ -45,11 +45,14 @@ class RunningGrade(Struct):
     process: ChildProcess
     deadline_s: float
 
-    def end(self) -> Grade:
-        """Take what it left, and remove the rest."""
+    def end(self) -> None:
+        """End it, and remove its files."""
         self.process.kill_group()
         remove_groups(Path(self.order.work).name)
         shutil.rmtree(self.order.work, ignore_errors=True)
+
+    def result(self) -> Grade:
+        """Return what it left when it ended."""
         out = Path(self.order.out)
         try:
             return json_decoder(Grade).decode((out / GRADE).read_bytes())
@@ -85,14 +88,15 @@ def grade_all(
     left = list(reversed(waiting))
     running: list[RunningGrade] = []
     with ExitStack() as stack, stop_on_signals("stopped: run it again to continue"):
-        stack.callback(lambda: [one.end() for one in running])
+        stack.callback(lambda: list(map(RunningGrade.end, running)))
         while left or running:
             while left and len(running) < jobs:
                 running.append(left.pop()())
             for one in list(running):
                 if not one.process.runs or time.monotonic() > one.deadline_s:
+                    one.end()
                     running.remove(one)
-                    done(one.end())
+                    done(one.result())
             time.sleep(LOOK_AGAIN_S)
 
 
@@ -223,7 +227,9 @@ def run_self_test(out: Path, seeds: int, jobs: int) -> bool:
     type=click.Path(path_type=Path, file_okay=False),
     help="Where the results go.  [default: run/grade/NAME]",
 )
-@click.option("--self-test", "is_self_test", is_flag=True, help="Judge the judge; see below.")
+@click.option(
+    "--self-test", "is_self_test", is_flag=True, help="Judge the judge, as described above."
+)
 def main(
     submission: Path | None,
     stages: tuple[int, ...],

@@ -16,6 +16,7 @@ from msgspec import Struct
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.yaml_file import load_yaml
 
+from .core.page import page_of
 from .core.plan import Plan, faults_in, puts_in
 from .core.results import Grade, StageResult
 from .core.shrinking import shrink
@@ -149,6 +150,7 @@ class Grading:
         lines: list[str] = []
         missed: list[str] = []
         differs: list[str] = []
+        page = ""
         runs = failed = 0
         for seed in range(first, first + self._options.seeds):
             plan = plan_of(stage, Random(f"{stage.number}/{seed}"))
@@ -169,7 +171,8 @@ class Grading:
                     continue  # so does a slow machine
             failed += 1
             run_s = time.monotonic() - repeated_s
-            lines += self._explain(stage, seed, plan, outcome, run_s)
+            more, page = self._explain(stage, seed, plan, outcome, run_s)
+            lines += more
             break
         return StageResult(
             number=stage.number,
@@ -182,12 +185,13 @@ class Grading:
             lines=tuple(lines),
             differs=tuple(differs),
             missed=tuple(missed),
+            page=page,
         )
 
     def _explain(
         self, stage: GradeStage, seed: int, plan: Plan, outcome: RunOutcome, run_s: float
-    ) -> Iterator[str]:
-        """Say what is broken, with the shortest run that was found."""
+    ) -> tuple[list[str], str]:
+        """Say what is broken, with the shortest run that was found; and draw that run."""
         breach = outcome.breaches[0]
         best = {plan: outcome}
         deadline_s = time.monotonic() + self._options.shrink_s
@@ -204,15 +208,18 @@ class Grading:
         shortest = shrink(plan, breach, breaks)
         shown = best[shortest]
         (wrong, *_) = (one for one in shown.breaches if one.rule == breach.rule)
-        yield f"seed {seed}: broken: {breach.rule}"
-        yield wrong.text
         others = {one.rule: None for one in outcome.breaches if one.rule != breach.rule}
-        yield from (f"also broken: {rule}" for rule in list(others)[:BREACHES_SHOWN])
         puts, faults = puts_in(shortest), faults_in(shortest)
-        yield f"shortest run found, with {puts} put(s) and {faults} fault(s):"
-        yield from (f"  {line}" for line in lines_of(shown.events))
-        again = f"--stage {stage.number} --seed {seed}"
-        yield f"again: reliable-pubsub grade {self._name} {again}"
+        broken = [
+            f"seed {seed}: broken: {breach.rule}",
+            wrong.text,
+            *(f"also broken: {rule}" for rule in list(others)[:BREACHES_SHOWN]),
+            f"shortest run found, with {puts} put(s) and {faults} fault(s):",
+        ]
+        again = f"again: reliable-pubsub grade {self._name} --stage {stage.number} --seed {seed}"
+        told = [f"  {line}" for line in lines_of(shown.events)]
+        page = page_of(f"Stage {stage.number}: {stage.name}", [*broken, again], shown.events)
+        return [*broken, *told, again], page
 
     def _play(self, plan: Plan) -> RunOutcome:
         """Run a plan in a new folder."""

@@ -59,8 +59,10 @@ class AimedLink(TcpLink):
             fires: called in the thread of the links, once.
         """
 
+        self.has_fired = False
+
         def change() -> None:
-            self._act, self.has_fired, self._fires = act, False, fires
+            self._act, self._fires = act, fires
             self._texts = tuple(text.encode() for text in texts)
             self._in_answer = in_answer
             self._has_asked = in_answer and self._looks_for_text and act == "lose the answer"

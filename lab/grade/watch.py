@@ -59,7 +59,7 @@ def isolation() -> tuple[str, ...]:
 
 def not_enforced(has_groups: bool) -> list[str]:
     """Return what the limits do not cover on this system."""
-    found = ["Files outside of the folders of a run: each is limited in size, none is removed."]
+    found = ["Files written outside the run's folders stay; only the size of each is limited."]
     if not isolation():
         found.append("The network is open: `unshare --net` is not permitted here.")
     if "--pid" not in isolation():
@@ -91,14 +91,21 @@ def join_groups(name: str) -> bool:
 def remove_groups(name: str) -> None:
     """Remove the groups of a submission whose processes have ended."""
     for group in _groups(name):
-        with suppress(OSError):
-            group.rmdir()
+        for _ in range(CLEAN_TRIES):  # the system ends processes a moment after they are killed
+            try:
+                group.rmdir()
+            except FileNotFoundError:
+                break
+            except OSError:
+                time.sleep(LOOK_AGAIN_S / 10)
 
 
 def begin(limits: Limits) -> None:
     """Prepare this process: everything that a submission starts stays below it."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limits.disk_bytes, limits.disk_bytes))
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if most == resource.RLIM_INFINITY or most > limits.disk_bytes:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limits.disk_bytes, limits.disk_bytes))
     if not IS_LINUX:
         return
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

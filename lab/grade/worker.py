@@ -70,6 +70,9 @@ def write(grade: Grade, out: Path) -> None:
     (out / "results.json").write_bytes(document + b"\n")
     (out / "junit.xml").write_bytes(junit(grade))
     (out / "report.txt").write_text(text_of(grade), encoding="utf-8")
+    for stage in grade.stages:
+        if stage.page:
+            (out / f"stage-{stage.number}.html").write_text(stage.page, encoding="utf-8")
     (out / GRADE).write_bytes(msgspec.json.encode(grade))
 
 

@@ -119,6 +119,7 @@ class TestTheCommand:
         assert "has no pubsub.yaml" in (out / "empty" / "report.txt").read_text()
         assert not list(out.glob("*/work-*"))
 
+    @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
     def test_ends_a_submission_that_fills_its_disk(self, tmp_path: Path) -> None:
         source = submission(tmp_path / "fills", FILLS_THE_DISK)
 
@@ -149,7 +150,7 @@ class TestTheCommand:
         done = CliRunner().invoke(grade, [str(tmp_path)])
 
         assert done.exit_code == 2
-        assert "has no pubsub.yaml" in done.output
+        assert "has no pubsub.yaml" in " ".join(done.output.split())
 
 
 def _read(path: Path) -> bytes:
@@ -162,7 +163,7 @@ def _read(path: Path) -> bytes:
 @pytest.mark.long
 @pytest.mark.parametrize("name", RIGHT)
 @pytest.mark.parametrize("stage", [stage.number for stage in STAGES])
-def test_a_right_service_passes_with_many_seeds(name: str, stage: int, tmp_path: Path) -> None:
+def test_a_right_service_passes_with_several_seeds(name: str, stage: int, tmp_path: Path) -> None:
     source = submissions(tmp_path / "submissions")[name]
     (tmp_path / "work").mkdir()
     seeds = 5 if name == "reference" else 1
@@ -175,11 +176,11 @@ def test_a_right_service_passes_with_many_seeds(name: str, stage: int, tmp_path:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_service_is_found_with_every_seed(name: str, tmp_path: Path) -> None:
+def test_a_wrong_service_is_found_with_several_seeds(name: str, tmp_path: Path) -> None:
     source = submissions(tmp_path / "submissions")[name]
     (tmp_path / "work").mkdir()
-    options = GradeOptions(stages=(WRONG[name],), seeds=20, resume_s=SILENCE_S, takes_all=True)
+    options = GradeOptions(stages=(WRONG[name],), seeds=5, resume_s=SILENCE_S, takes_all=True)
 
     (found,) = Grading(source, tmp_path / "work", options).grade().stages
 
-    assert found.failed == found.runs == 20, found.lines
+    assert found.failed == found.runs == 5, found.lines

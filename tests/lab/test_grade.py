@@ -12,6 +12,7 @@ import pytest
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.examples import shipped
 from reliable_pubsub.lab.grade.core.limits import Limits, Usage, beyond, limits_in
+from reliable_pubsub.lab.grade.core.page import page_of
 from reliable_pubsub.lab.grade.core.plan import Ask, Deliver, Kill, Plan, faults_in
 from reliable_pubsub.lab.grade.core.results import (
     Grade,
@@ -101,6 +102,19 @@ class TestTheShortestRun:
             "  0.400 s ✗ judge  loses the answer to p1",
             "  0.500 s   p1     ──► ok",
         ]
+
+    def test_is_drawn_with_an_arrow_for_each_request_and_a_cross_for_a_lost_answer(self) -> None:
+        events = [
+            RunEvent(0.1, "p1", "put <m1>"),
+            RunEvent(0.2, "judge", "loses the answer to p1"),
+            RunEvent(0.3, "p1", "ok", is_answer=True),
+        ]
+
+        page = page_of("Stage 3", ["broken"], events)
+
+        assert page.count("class='arrow'") == 2
+        assert page.count("class='arrow lost'") == page.count("✗") == 1
+        assert "put &lt;m1&gt;" in page
 
 
 class TestASubmission:

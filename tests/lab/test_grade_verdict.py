@@ -94,6 +94,8 @@ LOST = "nothing acknowledged is lost"
 WRONG: dict[str, tuple[str, Sequence[Line]]] = {
     "a message is missing": (LOST, [SUBSCRIBED, PUT_1, ("s1", "get", NONE)]),
     "a message is skipped": (LOST, [SUBSCRIBED, PUT_1, PUT_2, ("s1", "get", got("m2"))]),
+    "a message is skipped before an unsubscribe": (
+        LOST, [SUBSCRIBED, PUT_1, PUT_2, ("s1", "get", got("m2")), ("s1", "unsubscribe", OK)]),
     "a repeated subscribe loses": (LOST, [SUBSCRIBED, PUT_1, SUBSCRIBED, ("s1", "get", NONE)]),
     "an unacknowledged message is not redelivered": (
         LOST, [SUBSCRIBED, PUT_1, ("s1", "get", got("m1")), ("s1/2", "get", NONE)]),

@@ -22,6 +22,7 @@ class StageResult(Struct, frozen=True, kw_only=True):
     lines: tuple[str, ...] = ()  # what is wrong, and the shortest run
     differs: tuple[str, ...] = ()  # runs whose verdict was another one with the same seed
     missed: tuple[str, ...] = ()  # faults that did not occur
+    page: str = ""  # the shortest run, with arrows
 
     @property
     def is_passed(self) -> bool:

@@ -59,9 +59,10 @@ STAGES: Final = (
         does="no fault",
         begin=f"s1 get; p1 put; {BEGIN}; s1 subscribe @other",
         episodes=(
-            "p1 put 2; s1 subscribe; s1 get",
+            "p1 put 2; s2 subscribe; s2 get",
             "s1 get 2; s1 unsubscribe; s1 get; p1 put; s1 get; s1 subscribe; p2 put; s1 get",
-            "p1 put @other; s2 unsubscribe; s1 get @other; s2 get; s2 subscribe",
+            "s2 subscribe @other; p1 put @other; s2 unsubscribe @other; s2 get @other; "
+            "s1 get @other; s2 get",
         ),
     ),
     GradeStage(

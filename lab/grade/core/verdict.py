@@ -143,6 +143,7 @@ class TopicReading:
                 self._since = call.ended
             self.subscribed = None if call.ended is None and not self.subscribed else True
         elif call.op == "unsubscribe":
+            self._lose([one for one in self.owed(set()) if one not in self.awaited()])
             self.subscribed = None if call.ended is None and self.subscribed is not False else False
             if self._open is not None:  # after a new subscribe it may be returned again
                 self._passed[self._open.publisher] = self._open.number - 1
@@ -252,7 +253,11 @@ class TopicReading:
 
     def close(self, stored: set[Key]) -> None:
         """Judge the end: nothing more is returned."""
-        for one in self.owed(stored):
+        self._lose(self.owed(stored))
+
+    def _lose(self, messages: Sequence[PutMessage]) -> None:
+        """Report messages that cannot be returned any more."""
+        for one in messages:
             if one.is_acknowledged:
                 self._broken(
                     "nothing acknowledged is lost",
