@@ -136,7 +136,7 @@ class Opened(Generic[E]):
         self.engine.close()
 
 
-class Parts(NamedTuple):
+class OpenedParts(NamedTuple):
     """What both kinds of client are made of, before their engine."""
 
     recorder: Recorder
@@ -157,7 +157,7 @@ def open_parts(
     on_silence: Silence,
     journal: Path | str | None,
     push_via: str | None = None,
-) -> Parts:
+) -> OpenedParts:
     """Open settings, journal, state and socket; the arguments are those of a client."""
     here = client_here(
         *(role, client, endpoint, state_dir, retry),
@@ -170,7 +170,7 @@ def open_parts(
     asker = Asker(
         client, here.endpoint, retry=here.retry, on_silence=on_silence, role=role, world=world
     )
-    return Parts(recorder, state, asker, here.settings)
+    return OpenedParts(recorder, state, asker, here.settings)
 
 
 class Client(Generic[E]):

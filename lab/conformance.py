@@ -297,8 +297,7 @@ def main(
     with judge_errors():
         if shutil.which(command[0]) is None:
             raise ConfigurationError(
-                f"{command[0]}: there is no such program. COMMAND is a program and its arguments, "
-                "as after `exec`; for a line of a shell write: sh -c '...'"
+                f"{command[0]}: there is no such program; for a line of a shell write: sh -c '...'"
             )
     run = claimed(directory or RUNS / role, lambda names: MARKER in names, MARKER, b"{}\n")
     with judge_errors(), run as where:

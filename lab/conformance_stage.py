@@ -117,10 +117,7 @@ class ConformanceStage:
         self._log = directory / "command.log"
         for folder in (self.evidence / "journals", self.evidence / "outputs", self.state_dir):
             folder.mkdir(parents=True)
-        self._input = Path(os.devnull)
-        if role == "publisher":
-            self._input = directory / "input"
-            self._input.write_bytes(b"".join(one + b"\n" for one in messages))
+        self._input = self._write_input()
         files = {"output": self.output, "state_dir": self.state_dir}
         self._crash_run = crash
         self.crash = None if crash is None else CrashPoints(files, crash.stop_at)
@@ -133,11 +130,10 @@ class ConformanceStage:
         self.checks_acknowledged = role == "subscriber"
         self.claimed_ns: dict[int, int] = {}  # by line of the output, when it was seen
         self.lines = 0  # of the output
-        self.last_line = b""
-        self.seen = Watched()
+        self.last_line, self.seen = b"", Watched()
         self._journal_begin = 0 if crash is None else crash.journal.stat().st_size
-        journal_file = self.proxy_journal if crash is None else crash.journal
-        self._journal = GrowingJournal(journal_file, self._journal_begin)
+        of_proxy = self.proxy_journal if crash is None else crash.journal
+        self._journal = GrowingJournal(of_proxy, self._journal_begin)
         self._output_bytes = self._output_read = 0
         self.unsent: tuple[int, bytes] | None = None  # line of its output that was not sent to it
         self._measured_s = 0.0
@@ -160,6 +156,14 @@ class ConformanceStage:
         except BaseException:
             self.close()
             raise
+
+    def _write_input(self) -> Path:
+        """Return the standard input of the client; only a publisher has some."""
+        if self.role == "subscriber":
+            return Path(os.devnull)
+        given = self.directory / "input"
+        given.write_bytes(b"".join(one + b"\n" for one in self.messages))
+        return given
 
     def note(self, what: str, target: str, detail: str = "") -> None:
         """Write into the journal of the lab what is done."""

@@ -26,6 +26,7 @@ from .catalogue import about, comment_of, complete, load_scenario, scenario_path
 from .core.checker import check
 from .core.scenario import Scenario
 from .core.story import first_story
+from .core.verdict import Verdict
 from .live import LiveStory, live, picture
 from .reading import read_run
 from .report import report_option, write_report
@@ -159,6 +160,15 @@ def _predicted() -> Set[str]:
         raise ConfigurationError("--predict asks which rules will break: answer it") from None
 
 
+def _as_json(
+    scenario: Scenario, verdict: Verdict, code: int, sentences: Sequence[str], where: Path
+) -> bytes:
+    """Return the verdict of a run as one JSON document."""
+    head = {"scenario": scenario.title, "seed": scenario.seed, "exit_code": code}
+    head |= {"holds": verdict.holds, "outcome": sentences, "directory": str(where)}
+    return msgspec.json.encode({**head, **msgspec.to_builtins(verdict)})
+
+
 @click.command(context_settings=CONTEXT_SETTINGS)
 @click.argument("scenario", shell_complete=complete)
 @report_option()
@@ -201,14 +211,13 @@ def main(
       - {every: 0.5s, random: [kill, stop, cut], until: 5s}
 
     What dies is started again by the same command. At the end everything is healed and delivered,
-    an auditor reads the log, and thirteen rules are held against what every process wrote down.
+    an auditor reads the log, and all journals are checked against thirteen rules.
 
     \b
     Exit codes: 0 every rule holds, and all ended as the scenario expects
                 1 a rule is broken (an exercise that shall fail ends so, too)
                 2 the scenario cannot be used, or not on this machine
-                6 every rule holds, but something was not as expected; an exercise that did
-                  not fail, for example
+                6 every rule holds, but an exercise did not fail, or something else was unexpected
     """
     with judge_errors():
         path = scenario_path(scenario)
@@ -217,9 +226,8 @@ def main(
             wanted = replace(wanted, seed=seed)
         console = Console(stderr=True) if as_json else wide_console(100)
         lesson = comment_of(path)
-        if not quiet and not as_json:
-            for word, text in lesson.items():
-                console.print(cell(f"{word}: {text}"), soft_wrap=True)
+        for word, text in lesson.items() if not quiet and not as_json else ():
+            console.print(cell(f"{word}: {text}"), soft_wrap=True)
         predicted = _predicted() if predict else None
     with judge_errors(), run_directory(directory or RUNS / path.stem, path) as where:
         wrong: list[str] | None = None
@@ -233,9 +241,7 @@ def main(
         sentences = outcome(wanted.expect.violated, broken, wrong)
         code = exit_code_of(wanted.expect.violated, broken, wrong)
         if as_json:
-            head = {"scenario": wanted.title, "seed": wanted.seed, "exit_code": code}
-            head |= {"holds": verdict.holds, "outcome": sentences, "directory": str(where)}
-            click.echo(msgspec.json.encode({**head, **msgspec.to_builtins(verdict)}))
+            click.echo(_as_json(wanted, verdict, code, sentences, where))
         else:
             show_verdict(console, verdict, first_story(found, verdict), where, found.torn)
         for line in sentences:

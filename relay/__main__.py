@@ -103,11 +103,9 @@ def main(
 ) -> None:
     """Run a relay: a node of the tree between the proxy and many subscribers.
 
-    Each batch comes down once, however many below want it, and only if one does.
-    Requests of subscribers are passed on, and answered here where many ask the same. A relay keeps
-    nothing that cannot be had again: kill it at any moment and start it, or another one, again.
+    A batch comes down once if anyone below wants it. Kill a relay at any moment: it keeps nothing.
 
-    What is not said here is a setting: `reliable-pubsub config show relay` shows it.
+    Everything else is a setting: `reliable-pubsub config show relay` shows it.
     """
     with readable_errors():
         command_line = {
@@ -155,7 +153,6 @@ def main(
             warn=complain,
             manager=manager,
         )
-
         _serve(
             relay,
             open_journal(journal, relay.settings.node),

@@ -60,8 +60,7 @@ class TopicCalls(SubscriberLife):
             match: `glob(...)`, `regex(...)` or `prefix(...)`, for topics that the key may read.
                 `start` is of those that exist now, and no offset; not with `group`.
             where: with `match`, a condition on the headers of a message, as in `region = "eu" and
-                level in ("warning", "error")` (docs/how-to/relay.md). Others are acknowledged
-                unseen.
+                level in ("warning", "error")` (docs/how-to/relay.md). Others count as read.
             start: where a new subscription begins: `Now`, `LastReceived`, `Earliest`,
                 `at_offset(n)`, `newest(n)`, `at_time(t)`, `ago(age)`, or a `Position` from `read`.
                 An existing one resumes at its position: see `seek`. Acknowledged messages are not

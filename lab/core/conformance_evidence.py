@@ -184,9 +184,7 @@ def publisher_lines(
     *,
     again_from: int | None = None,
 ) -> list[AnyLine]:
-    """The journal that a publisher would have written.
-
-    Each line of its input is a place in a plan, so that a line under two numbers is seen.
+    """Return the journal that a publisher would have written; each line is a place in a plan.
 
     Args:
         messages: its input.
