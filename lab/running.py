@@ -169,6 +169,13 @@ def _as_json(
     return msgspec.json.encode({**head, **msgspec.to_builtins(verdict)})
 
 
+def _print_outcome(console: Console, sentences: Sequence[str], question: str) -> None:
+    for line in sentences:
+        console.print(cell(line, "bold red" if line.startswith("NOT") else ""))
+    if question:
+        console.print(cell(f"Question: {question}", "bold"), soft_wrap=True)
+
+
 @click.command(context_settings=CONTEXT_SETTINGS)
 @click.argument("scenario", shell_complete=complete)
 @report_option()
@@ -244,12 +251,9 @@ def main(
             click.echo(_as_json(wanted, verdict, code, sentences, where))
         else:
             show_verdict(console, verdict, first_story(found, verdict), where, found.torn)
-        for line in sentences:
-            console.print(cell(line, "" if line.startswith("As") else "bold red"))
         if predicted is not None:
-            console.print(cell(compared(predicted, broken)))
-        if not quiet and "Question" in lesson:
-            console.print(cell(f"Question: {lesson['Question']}", "bold"), soft_wrap=True)
+            sentences.append(compared(predicted, broken))
+        _print_outcome(console, sentences, "" if quiet else lesson.get("Question", ""))
         console.print(cell(f"files: {where}"), soft_wrap=True)
         if report is not None:
             write_report(report, found, verdict, title=wanted.title, about=about(path))
