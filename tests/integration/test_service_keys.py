@@ -144,7 +144,7 @@ class TestAMistakeInTheRights:
 
     def looks(
         self, folder: Path, dates: KeyDates = KeyDates()
-    ) -> Generator[Authentication, None, None]:  # noqa: B008
+    ) -> Generator[Authentication, None, None]:
         """Begin with the key `a`, and look once more."""
         clients = folder / "clients"
         new_pair(clients, "a", dates)
