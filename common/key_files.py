@@ -56,16 +56,14 @@ def new_pair(
     try:
         is_new = not folder.exists()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write(secret_file, certificate(name, pair.public, pair.secret, dates), 0o600)
+        mode = 0o640 if group else 0o600
+        _write(secret_file, certificate(name, pair.public, pair.secret, dates), mode, uid, gid)
         try:
-            os.chown(secret_file, uid, gid)
-            if group:
-                secret_file.chmod(0o640)
             if is_new:
                 os.chown(folder, uid, gid)
                 folder.chmod(0o750 if group else 0o700)
-            _write(public_file, certificate(name, pair.public, dates=dates), 0o644)
-            os.chown(public_file, uid, gid)
+            public = certificate(name, pair.public, dates=dates)
+            _write(public_file, public, 0o644, uid, gid)
         except OSError:
             secret_file.unlink()  # of a pair that was not made
             raise
@@ -88,12 +86,21 @@ def _new_keys() -> KeyPair:
     return KeyPair(public=public, secret=secret)
 
 
-def _write(path: Path, text: str, mode: int) -> None:
+def _write(path: Path, text: str, mode: int, uid: int, gid: int) -> None:
+    """Write a new file, and give it away by its descriptor: its folder may be another user's."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(path, flags, mode), "w", encoding="ascii") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with os.fdopen(os.open(path, flags, 0o600), "w", encoding="ascii") as file:
+            os.fchown(file.fileno(), uid, gid)
+            os.fchmod(file.fileno(), mode)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+    except FileExistsError:
+        raise
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def _read(path: Path, *, secret_readers: Literal["owner", "group"] | None = None) -> str:

@@ -100,7 +100,6 @@ class StateFile:
         self._execute = self._cursor.execute
         self._is_durable: bool | None = None  # how writes are made now; None: it is not known
         for pragma in (
-            "locking_mode = EXCLUSIVE",  # not a lock for each write: ours admits one process
             "journal_mode = WAL",
             "synchronous = NORMAL",
             "trusted_schema = OFF",

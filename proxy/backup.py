@@ -102,7 +102,7 @@ def new_copy(
     Raises as `back_up`.
     """
     _require_new(target)
-    _remove_what_was_killed(target)
+    remove_what_was_killed(target.parent, escape(target.name))
     partial = target.parent / f".{target.name}{_PARTIAL}{os.getpid()}"
     make_directory(partial, what="backup")
     try:
@@ -137,9 +137,9 @@ def _require_new(target: Path) -> None:
         )
 
 
-def _remove_what_was_killed(target: Path) -> None:
-    """Remove partial copies for this target whose process has ended."""
-    for left in target.parent.glob(f".{escape(target.name)}{_PARTIAL}*"):
+def remove_what_was_killed(folder: Path, names: str) -> None:
+    """Remove the partial copies of these names (a glob) whose process has ended."""
+    for left in folder.glob(f".{names}{_PARTIAL}*"):
         try:
             os.kill(int(left.name.rpartition("-")[2]), 0)
         except ProcessLookupError:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
-
-from reliable_pubsub.common.owner import give
 
 LAST_BACKUP_NAME: Final = "last-backup"
 
@@ -15,5 +14,12 @@ def mark_backup(data_dir: Path) -> None:
     """Record that a backup was made now; a directory that cannot be written stays without."""
     file = data_dir / LAST_BACKUP_NAME
     with suppress(OSError):
-        file.touch(mode=0o600)
-        give([file], data_dir.stat())
+        flags = os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(file, flags, 0o600)  # no link: the directory may be another user's
+        try:
+            os.utime(descriptor)
+            if os.geteuid() == 0:
+                owner = data_dir.stat()
+                os.fchown(descriptor, owner.st_uid, owner.st_gid)
+        finally:
+            os.close(descriptor)

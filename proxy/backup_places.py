@@ -11,11 +11,11 @@ import shutil
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from reliable_pubsub.common.core.backup_series import moment_of
 from reliable_pubsub.common.core.errors import (
@@ -29,10 +29,13 @@ from reliable_pubsub.common.file_systems import file_system
 from reliable_pubsub.common.lock import make_directory
 from reliable_pubsub.common.owner import give
 
-from .backup import BackedUp, back_up, new_copy
+from .backup import BackedUp, back_up, new_copy, remove_what_was_killed
 from .shutdown_marker import read_shutdown_marker
 from .store import MARK_NAME
 from .stored_state import FILE_NAME
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
 
 STREAM: Final = "-"
 TAR: Final = ".tar"
@@ -65,6 +68,7 @@ class _Folder:
         if is_new:
             give([self._folder], source.stat())
         target = self._folder / name
+        remove_what_was_killed(self._folder, "*Z")
         return f"{target}", back_up(source, target, checked=checked)
 
     def take(self, name: str, target: Path, checked: OnChecked) -> BackedUp:
@@ -84,6 +88,19 @@ class _Folder:
             ) from error
 
 
+def _sent(system: FileSystem, path: str, copy: Path) -> _Hashed:
+    """Send a copy to an object; one that is interrupted leaves none, although closing makes one."""
+    try:
+        with system.open_output_stream(path) as stream:
+            sent = _Hashed(stream)
+            pack(copy, sent)
+    except BaseException:
+        with suppress(OSError):
+            system.delete_file(path)
+        raise
+    return sent
+
+
 class _Objects:
     """Each backup is an object `PREFIX/TIME.tar`."""
 
@@ -101,9 +118,7 @@ class _Objects:
         """Back up, and read the object again: it must be what was sent."""
         address = f"{self._address}/{name}{TAR}"
         with _copy_of(source, checked) as (copy, found), file_system(address) as (system, path):
-            with system.open_output_stream(path) as stream:
-                sent = _Hashed(stream)
-                pack(copy, sent)
+            sent = _sent(system, path, copy)
             received = sha256()
             with system.open_input_stream(path) as stream:
                 while chunk := stream.read(_CHUNK_BYTES):

@@ -80,6 +80,7 @@ class Authentication:
             self._place = Path(keys.clients)
             self._signature = _signature(self._place)
             self._know(read_clients(self._place))
+            self._has_file = os.path.lexists(self._place / RIGHTS_FILE)
             self._audit = AuditLog(Path(keys.audit_log) if keys.audit_log else audit_path, warn)
             if self._known and all(one.rights is NOTHING for one in self._known.values()):
                 warn(
@@ -94,8 +95,9 @@ class Authentication:
 
     def _know(self, clients: dict[str, KnownKey]) -> None:
         now = datetime.now(UTC)
-        self._clients, self._known = clients, unexpired(clients, now)
-        self.authority = Authority(self._known)
+        known = unexpired(clients, now)
+        authority = Authority(known)  # may refuse: then nothing has changed
+        self._clients, self._known, self.authority = clients, known, authority
         dates = {one.name: one.expires for one in clients.values()}
         dates["of this process"] = self._own_expires
         self._date_change = next_change(dates, now) or datetime.max.replace(tzinfo=UTC)
@@ -103,7 +105,6 @@ class Authentication:
             if warning not in self._said:
                 self._said.add(warning)
                 self._warn(f"warning: {warning}")
-        self._has_file = os.path.lexists(self._place / RIGHTS_FILE)
 
     @property
     def knows_keys(self) -> bool:
@@ -179,8 +180,7 @@ class Authentication:
         try:
             signature = _signature(self._place)
             if signature == self._signature:
-                if datetime.now(UTC) >= self._date_change:
-                    self._know(self._clients)
+                self._end_expired()
                 return
             clients = read_clients(self._place)
             if self._has_file and clients and not os.path.lexists(self._place / RIGHTS_FILE):
@@ -189,15 +189,21 @@ class Authentication:
                     "could do anything; leave the file empty to mean that"
                 )
             self._know(clients)
+            self._has_file = os.path.lexists(self._place / RIGHTS_FILE)
         except ConfigurationError as error:
             if self._mistake != str(error):  # it is read again until it can be
                 self._mistake = str(error)
                 self._warn(f"warning: keys and rights are unchanged: {error}")
+            self._end_expired()
             return
         self._signature, self._mistake = signature, ""
         if not self._known:
             self._warn(f"warning: {self._place} no longer holds any key, so no client can connect")
         _LOG.info("%d keys are let in", len(self._known))
+
+    def _end_expired(self) -> None:
+        if datetime.now(UTC) >= self._date_change:
+            self._know(self._clients)
 
     def refused(self, denial: Denial) -> None:
         """Write to the audit log that a request was refused."""

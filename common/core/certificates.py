@@ -27,6 +27,7 @@ class KeyDates(Struct, frozen=True):
     expires: datetime | None = None
 
 
+YEARS: Final = range(1970, 9000)  # of a date; others overflow in calculations
 NO_DATES: Final = KeyDates()
 
 
@@ -70,9 +71,10 @@ def parse_dates(text: str, path: str) -> KeyDates:
     for kind, date in _DATE.findall(text):
         with suppress(ValueError):
             found[kind] = datetime.fromisoformat(date)
-        if kind not in found or found[kind].tzinfo is None:
+        if kind not in found or found[kind].tzinfo is None or found[kind].year not in YEARS:
             raise ConfigurationError(
-                f"{path}: {kind} is {date!r:.60}: expected a date such as 2027-11-27T00:00:00Z"
+                f"{path}: {kind} is {date!r:.60}: expected a date such as 2027-11-27T00:00:00Z, "
+                f"from {YEARS[0]} to {YEARS[-1]}"
             )
     return KeyDates(**found)
 

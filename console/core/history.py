@@ -15,6 +15,7 @@ from msgspec import Struct
 from .board import TopicRow
 
 STEP_S: Final = 10.0
+GAP_S: Final = 60.0  # samples further apart have a gap between them
 SAMPLES_MAX: Final = 1080  # three hours; 8 bytes of each topic, so 86 MB for 10,000 topics
 ALL: Final = ""  # all topics together; no topic has this name
 
@@ -22,7 +23,7 @@ ALL: Final = ""  # all topics together; no topic has this name
 class Samples(Struct, frozen=True, kw_only=True):
     """What was seen of a topic, the oldest first."""
 
-    step_s: float  # between two samples, unless some are missing
+    gap_s: float  # samples further apart have a gap between them
     at_s: tuple[float, ...]  # since 1970
     put_per_s: tuple[float | None, ...]  # since the sample before; None: not known
     lag_s: tuple[float, ...]  # age of the oldest message that a reader has not acknowledged
@@ -46,7 +47,7 @@ class TopicHistory:
             at_s: since 1970.
         """
         since_s = at_s - self._at_s[-1] if self._at_s else math.inf
-        is_next = 0 < since_s < 2 * STEP_S
+        is_next = 0 < since_s < GAP_S
         seen: dict[str, _Series] = {}
         put, lag_s = 0, 0.0
         for row in rows:
@@ -66,7 +67,7 @@ class TopicHistory:
         """Return the samples of a topic, or of `ALL`."""
         one = self._series.get(topic) or _Series()
         return Samples(
-            step_s=STEP_S,
+            gap_s=GAP_S,
             at_s=tuple(self._at_s[len(self._at_s) - len(one.lag_s) :]),
             put_per_s=tuple(None if math.isnan(rate) else rate for rate in one.put_per_s),
             lag_s=tuple(one.lag_s),

@@ -224,7 +224,9 @@ class State:
         self.ages: LowerBounds[int] = LowerBounds()  # the others, by when their oldest is too old
         for restore in self.hooks.restore:
             restore(self, stored)
+        self.is_restored = False  # what the hooks see now is not new
         self._index_all()
+        self.is_restored = True
 
     def _index_all(self) -> None:
         for role, client in self.sessions:

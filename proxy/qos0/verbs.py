@@ -186,6 +186,8 @@ def with_place(engine: Runtime, request: Sub, decision: Decision) -> Decision:
 
 def forget_lost(state: State, log: TopicLog, subscriber: str) -> None:
     """Reset what a subscriber lost, as its subscription begins with nothing in flight, or ends."""
+    if not state.is_restored:
+        return
     one = log.subscriptions[subscriber]
     if not one.active or (one.shown == one.cursor and not one.expired):
         state.kept(Rings).forget(log.topic, subscriber)

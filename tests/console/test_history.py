@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reliable_pubsub.console.core.board import Board
-from reliable_pubsub.console.core.history import ALL, SAMPLES_MAX, STEP_S, TopicHistory
+from reliable_pubsub.console.core.history import ALL, GAP_S, SAMPLES_MAX, STEP_S, TopicHistory
 
 from .test_board import a_look, a_subscription, a_topic
 
@@ -43,10 +43,10 @@ def test_all_topics_together_have_the_sum_of_the_rates_and_the_longest_lag() -> 
 
 def test_a_sample_after_a_gap_has_no_rate_because_the_time_between_is_not_known() -> None:
     history = seen(5, 6)
-    history.add(Board(a_look(0.0, a_topic("t", 1000))).rows(), 9000.0)
+    history.add(Board(a_look(0.0, a_topic("t", 1000))).rows(), 1000.0 + STEP_S + GAP_S)
 
     assert history.of("t").put_per_s[-1] is None
-    assert history.of("t").at_s[-1] == 9000.0
+    assert history.of("t").at_s[-1] == 1000.0 + STEP_S + GAP_S
 
 
 def test_a_topic_that_began_again_or_is_new_has_no_rate() -> None:

@@ -40,7 +40,9 @@ def test_dates_are_in_both_files_and_reach_the_known_keys(tmp_path: Path) -> Non
     assert read_clients(tmp_path)[pair.public].expires == NOW + DAY
 
 
-@pytest.mark.parametrize("date", ["tomorrow", "2026-11-27T12:00:00"])
+@pytest.mark.parametrize(
+    "date", ["tomorrow", "2026-11-27T12:00:00", "0001-01-05T00:00:00Z", "9999-12-31T00:00:00Z"]
+)
 def test_a_date_that_is_none_is_refused_and_not_taken_for_never(date: str) -> None:
     with pytest.raises(ConfigurationError, match="expected a date such as"):
         parse_dates(f'metadata\n    expires = "{date}"\n', "a.key")

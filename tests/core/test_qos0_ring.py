@@ -21,7 +21,16 @@ from reliable_pubsub.common.core.qos0_messages import Listeners, ListenersReport
 from reliable_pubsub.proxy.qos0.ring import Rings
 from reliable_pubsub.proxy.qos0.verbs import take_offer
 from reliable_pubsub.relay.core.unstored import Offer, OfferFrames
-from tests.fakes import MemoryProxy, a_broker, a_get, a_sub, an_unsub, put_body, sub_ack
+from tests.fakes import (
+    MemoryProxy,
+    a_broker,
+    a_get,
+    a_sub,
+    an_unsub,
+    as_stored,
+    put_body,
+    sub_ack,
+)
 
 ROOM = 3  # batches of one byte that one ring holds here
 
@@ -122,6 +131,20 @@ class TestWhatIsLost:
         rings.asked("t", "s", 1)
 
         assert rings.lost("t", "s") == 3
+
+    def test_stays_counted_when_a_full_disk_sets_the_state_back(self) -> None:
+        proxy = a_broker()
+        proxy.ask(a_sub())
+        proxy.commit()
+        rings = rings_for()
+        proxy.state.setup.kept.add(rings)
+        for _ in range(5):
+            add(rings)
+        rings.asked("t", "s", 0)
+
+        proxy.engine.failed(as_stored(proxy.durable), "full", now_s=0.0)
+
+        assert rings.lost("t", "s") == 2
 
     def test_is_forgotten_with_the_subscription(self) -> None:
         rings = rings_for()

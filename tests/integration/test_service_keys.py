@@ -5,6 +5,8 @@ from __future__ import annotations
 import secrets
 import urllib.error
 import urllib.request
+from collections.abc import Generator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -135,6 +137,60 @@ def test_a_key_that_expires_is_refused_and_listed(tmp_path: Path) -> None:
         listed.done()
 
     assert "sensor-1" in listed.stdout
+
+
+class TestAMistakeInTheRights:
+    """What it leaves as it was: keys, rights, and the end of keys that expire."""
+
+    def looks(
+        self, folder: Path, dates: KeyDates = KeyDates()
+    ) -> Generator[Authentication, None, None]:
+        """Begin with the key `a`, and look once more."""
+        clients = folder / "clients"
+        new_pair(clients, "a", dates)
+        keys = ServerKeys(own=read_pair(new_pair(folder, "proxy")[1]), clients=str(clients))
+        with (
+            zmq_context() as context,
+            closing(Authentication(context, keys, None, lambda _: None)) as lets_in,
+        ):
+            yield lets_in
+            lets_in.look(LOOK_S)
+            yield lets_in
+
+    def test_lets_no_new_key_in(self, tmp_path: Path) -> None:
+        looks = self.looks(tmp_path)
+        before = next(looks).authority
+        clients = tmp_path / "clients"
+        (clients / "a.key").unlink()
+        new = read_pair(new_pair(clients, "b")[0]).public
+        (clients / "rights.yaml").write_text("b: {put: ['[']}")
+
+        after = next(looks)
+        looks.close()
+
+        assert after.authority is before
+        assert new not in after._known
+
+    def test_does_not_keep_a_key_that_expires(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        now = datetime(2026, 11, 27, tzinfo=UTC)
+
+        class Clock(datetime):
+            @classmethod
+            def now(cls, _tz: object = None) -> datetime:  # type: ignore[override]
+                return now
+
+        monkeypatch.setattr(authentication, "datetime", Clock)
+        looks = self.looks(tmp_path, KeyDates(now, now + timedelta(days=1)))
+        assert len(next(looks)._known) == 1
+        (tmp_path / "clients" / "rights.yaml").write_text("a: {nonsense: 1}")
+        now += timedelta(days=2)
+
+        after = next(looks)
+        looks.close()
+
+        assert after._known == {}
 
 
 def test_a_key_expires_without_a_change_of_the_folder(

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
+from pyarrow.fs import LocalFileSystem
 
 from reliable_pubsub.common.core.errors import ConfigurationError, DamagedError, StorageFailedError
+from reliable_pubsub.proxy import backup_places
+from reliable_pubsub.proxy.backup_mark import LAST_BACKUP_NAME, mark_backup
 from reliable_pubsub.proxy.backup_places import pack, place_of, unpack
 
 from .test_backup import filled, left_beside, read
@@ -59,6 +66,18 @@ class TestASeries:
 
         assert list((tmp_path / "backups").iterdir()) == []
 
+    def test_is_freed_of_the_part_that_a_killed_backup_left(
+        self, data: Path, tmp_path: Path
+    ) -> None:
+        with subprocess.Popen(["true"]) as ended:
+            ended.wait()
+        left = tmp_path / "backups" / f".2026-11-26T030000.000Z.partial-{ended.pid}"
+        left.mkdir(parents=True)
+
+        place_of(str(tmp_path / "backups")).add(NAME, data, quiet)
+
+        assert [one.name for one in (tmp_path / "backups").iterdir()] == [NAME]
+
     def test_whose_oldest_cannot_be_removed_has_the_new_one_and_says_so(
         self, data: Path, tmp_path: Path
     ) -> None:
@@ -78,6 +97,36 @@ def test_a_bucket_without_pyarrow_is_an_error_that_names_the_extra(
 
     with pytest.raises(ConfigurationError, match=r"reliable-pubsub\[s3\]"):
         place_of("s3://bucket/backups").names()
+
+
+def test_an_upload_that_is_interrupted_leaves_no_object(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def on_disk(address: str) -> Iterator[tuple[LocalFileSystem, str]]:
+        yield LocalFileSystem(), str(tmp_path / address.removeprefix("s3://"))
+
+    def interrupted(_copy: Path, stream: IO[bytes]) -> None:
+        stream.write(b"x")
+        raise KeyboardInterrupt
+
+    (tmp_path / "bucket").mkdir()
+    monkeypatch.setattr(backup_places, "file_system", on_disk)
+    monkeypatch.setattr(backup_places, "pack", interrupted)
+
+    with pytest.raises(KeyboardInterrupt):
+        place_of("s3://bucket").add(NAME, data, quiet)
+
+    assert list((tmp_path / "bucket").iterdir()) == []
+
+
+def test_the_mark_of_a_backup_follows_no_link_out_of_the_directory(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / LAST_BACKUP_NAME).symlink_to(tmp_path / "elsewhere")
+
+    mark_backup(tmp_path / "data")
+
+    assert not (tmp_path / "elsewhere").exists()
 
 
 class TestAStream:
