@@ -14,7 +14,7 @@ import pytest
 
 from reliable_pubsub.common.access import authentication
 from reliable_pubsub.common.access.authentication import LOOK_S, Authentication
-from reliable_pubsub.common.core.certificates import KeyDates
+from reliable_pubsub.common.core.certificates import NO_DATES, KeyDates
 from reliable_pubsub.common.core.keys import ServerKeys
 from reliable_pubsub.common.key_files import new_pair, read_pair
 from reliable_pubsub.lab.rig.keyed_service import KeyedService
@@ -143,7 +143,7 @@ class TestAMistakeInTheRights:
     """What it leaves as it was: keys, rights, and the end of keys that expire."""
 
     def looks(
-        self, folder: Path, dates: KeyDates = KeyDates()
+        self, folder: Path, dates: KeyDates = NO_DATES
     ) -> Generator[Authentication, None, None]:
         """Begin with the key `a`, and look once more."""
         clients = folder / "clients"
