@@ -30,7 +30,7 @@ SEEDS: Final = 300  # the first of `ALL_SEEDS`
 QUICK_SEEDS: Final = 200
 NICE: Final = 10
 BOUND_S: Final = 360.0  # a gate that takes longer says so
-STEP_S_MAX: Final = 2700.0  # a step that takes longer hangs, and is ended
+STEP_S_MAX: Final = 4500.0  # a step that takes longer hangs, and is ended
 FILES_SHOWN: Final = 10  # of the tests, by their cost
 # Where the tests have their files, if there is room: in memory. What they show needs no disk (those
 # of a full disk mount their own), and a disk that other work keeps busy fails them without reason.
