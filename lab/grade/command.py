@@ -16,12 +16,13 @@ import click
 import msgspec
 from msgspec import Struct
 
-from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, readable_errors
+from reliable_pubsub.common.command_line import CONTEXT_SETTINGS
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.schemas import json_decoder
 from reliable_pubsub.common.signals import stop_on_signals
 
 from ..rig.child_process import ChildProcess
+from ..tool_errors import TOOL_FAILED, judge_errors
 from .core.limits import Limits, limits_in
 from .core.results import Grade, differing, grades_csv, text_of
 from .core.stages import STAGES
@@ -38,6 +39,12 @@ SELF_TEST_S: Final = 24 * 3600
 NOT_FULL: Final = 1  # exit code
 
 
+class NotGradedError(click.ClickException):
+    """The process that graded a submission ended by itself: no verdict."""
+
+    exit_code = TOOL_FAILED
+
+
 class RunningGrade(Struct):
     """A submission that is graded now."""
 
@@ -52,13 +59,24 @@ class RunningGrade(Struct):
         shutil.rmtree(self.order.work, ignore_errors=True)
 
     def result(self) -> Grade:
-        """Return what it left when it ended."""
+        """Return what it left when it ended.
+
+        Raises:
+            NotGradedError: it left nothing, although its time was not up.
+        """
         out = Path(self.order.out)
         try:
             return json_decoder(Grade).decode((out / GRADE).read_bytes())
-        except (OSError, msgspec.MsgspecError):
-            log = (out / "worker.log").read_text(errors="replace").strip()
-            why = f"the grading ended early: {log[-500:] or 'its time was up'}"
+        except (OSError, msgspec.MsgspecError) as error:
+            (out / GRADE).unlink(missing_ok=True)
+            log = (out / "worker.log").read_text(errors="replace").strip()[-500:]
+            if time.monotonic() < self.deadline_s:
+                code = self.process.exit_code
+                raise NotGradedError(
+                    f"{out.name}: not graded, because the judge's process ended with exit code "
+                    f"{code}{f' ({log.splitlines()[-1]})' if log else ''}; run it again"
+                ) from error
+            why = f"the grading ended early: {log or 'its time was up'}"
             write(grade := refused(self.order, why), out)
             return grade
 
@@ -84,9 +102,14 @@ def started(source: Path, out: Path, options: GradeOptions, limits: Limits) -> R
 def grade_all(
     waiting: Sequence[Callable[[], RunningGrade]], jobs: int, done: Callable[[Grade], object]
 ) -> None:
-    """Grade several submissions, a number of them at a time."""
+    """Grade several submissions, a number of them at a time.
+
+    Raises:
+        NotGradedError: some were not graded; the others are done.
+    """
     left = list(reversed(waiting))
     running: list[RunningGrade] = []
+    problems: list[str] = []
     with ExitStack() as stack, stop_on_signals("stopped: run it again to continue"):
         stack.callback(lambda: list(map(RunningGrade.end, running)))
         while left or running:
@@ -96,8 +119,13 @@ def grade_all(
                 if not one.process.runs or time.monotonic() > one.deadline_s:
                     one.end()
                     running.remove(one)
-                    done(one.result())
+                    try:
+                        done(one.result())
+                    except NotGradedError as error:
+                        problems.append(error.message)
             time.sleep(LOOK_AGAIN_S)
+    if problems:
+        raise NotGradedError("\n".join(problems))
 
 
 def grade_one(source: Path, out: Path, options: GradeOptions, limits: Limits) -> bool:
@@ -212,7 +240,7 @@ def run_self_test(out: Path, seeds: int, jobs: int) -> bool:
     "limits_text",
     default="",
     metavar="cpu=,mem=,disk=,time=",
-    help="Of one submission.  [default: cpu=300s,mem=2G,disk=512M,time=240s]",
+    help="Of one submission.  [default: cpu=300s,mem=2G,disk=256M,time=240s]",
 )
 @click.option(
     "--resume-within",
@@ -261,10 +289,11 @@ def main(
     Exit codes: 0 full marks, a batch that is done, or a right judge
                 1 a stage failed, or the judge is wrong
                 2 usage, or no readable pubsub.yaml
+                70 the judge failed: no verdict
     """
     if (submission is not None) + (batch is not None) + is_self_test != 1:
         raise click.UsageError("name one SUBMISSION, or --batch FOLDER, or --self-test")
-    with readable_errors():
+    with judge_errors():
         limits = limits_in(limits_text)
         options = GradeOptions(
             stages=tuple(sorted(set(stages))), seed=seed, seeds=seeds or 1, resume_s=resume_s

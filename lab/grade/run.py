@@ -129,21 +129,20 @@ class JudgedService:
         self.events: list[RunEvent] = []
         self.missed: list[str] = []
         self._clock = 0
-        self._port = _free_port()
         (folder / "data").mkdir(parents=True)
         with ExitStack() as stack:
+            self._port = _reserved_port(stack)
             stack.callback(self._clean)
             self._links = stack.enter_context(closing(TcpLinks()))
+            self._check()
             self._start_broker()
+            stack.callback(lambda: self._broker.kill_group())  # the one that runs then
             self._stack = stack.pop_all()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for client in self._clients.values():
-            client.kill()
-        self._broker.kill_group()
         self._stack.close()
 
     # Processes.
@@ -185,6 +184,7 @@ class JudgedService:
             self._clients[name] = JudgedClient(
                 name, link, lambda: self._launch(command, name, talks=True)
             )
+            self._stack.callback(self._clients[name].kill)
         return self._clients[name]
 
     # Steps.
@@ -399,10 +399,17 @@ class JudgedService:
         self.events.append(RunEvent(at_s, who, does, is_answer=is_answer))
 
 
-def _free_port() -> int:
+def _reserved_port(stack: ExitStack) -> int:
+    """Return a free port that no other judge takes until the stack is closed.
+
+    The broker must be able to bind it, so it is reserved by a UDP socket.
+    """
     for port in random.sample(PORTS, len(PORTS)):
-        with socket.socket() as found, suppress(OSError):
+        with ExitStack() as held, suppress(OSError), socket.socket() as found:
+            reservation = held.enter_context(socket.socket(type=socket.SOCK_DGRAM))
+            reservation.bind(("127.0.0.1", port))
             found.bind(("127.0.0.1", port))
+            stack.enter_context(held.pop_all())
             return port
     raise RunEnded("no port is free")
 
@@ -410,7 +417,7 @@ def _free_port() -> int:
 def _decoded(line: bytes) -> Any:
     try:
         return msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return line.decode(errors="replace").rstrip("\n")
 
 

@@ -9,6 +9,7 @@ it the same share of the CPU as any other submission. `not_enforced` says what i
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 import resource
@@ -27,6 +28,7 @@ from typing import Final
 
 from reliable_pubsub.common.system import IS_LINUX
 
+from ..rig.reaper import REAPER
 from .core.limits import Limits, Usage, beyond
 from .run import RunEnded
 
@@ -38,7 +40,7 @@ PR_SET_CHILD_SUBREAPER: Final = 36
 SIOCSIFFLAGS, IFF_UP_RUNNING = 0x8914, 0x41
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
-TASKS_MAX: Final = 400  # processes and threads, of the judge too; the limit of processes is less
+TASKS_MAX: Final = 2_000  # processes and threads, of the judge too: a JVM has many threads
 GROUPS: Final = (Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup/cpu"))  # version 1
 ONE_GROUP: Final = Path("/sys/fs/cgroup")  # version 2
 OWN_EVERYTHING: Final = ("--net", "--pid", "--fork", "--kill-child", "--mount-proc")
@@ -94,9 +96,9 @@ def remove_groups(name: str) -> None:
         for _ in range(CLEAN_TRIES):  # the system ends processes a moment after they are killed
             try:
                 group.rmdir()
-            except FileNotFoundError:
-                break
-            except OSError:
+            except OSError as error:
+                if error.errno != errno.EBUSY:
+                    break
                 time.sleep(LOOK_AGAIN_S / 10)
 
 
@@ -180,7 +182,10 @@ class LimitWatch:
 
 
 def descendants() -> Iterator[tuple[int, list[str]]]:
-    """Find all processes below this one, with the fields of /proc/PID/stat from the state on."""
+    """Find all processes below this one, with the fields of /proc/PID/stat from the state on.
+
+    The reaper is left out: it ends what is left when this process was killed.
+    """
     found: dict[int, list[str]] = {}
     for name in filter(str.isdecimal, os.listdir("/proc")):
         with suppress(OSError):
@@ -192,7 +197,8 @@ def descendants() -> Iterator[tuple[int, list[str]]]:
         more = {pid for pid, fields in found.items() if int(fields[1]) in below} - below
         is_growing = bool(more)
         below |= more
-    return iter([(pid, found[pid]) for pid in sorted(below & found.keys() - {os.getpid()})])
+    own = {os.getpid(), REAPER.pid}
+    return iter([(pid, found[pid]) for pid in sorted((below & found.keys()) - own)])
 
 
 def _written_bytes(pid: int) -> int:

@@ -259,7 +259,8 @@ class ChildProcess:
         """
         code = self._child.wait(within_s)
         if self._child.stdin is not None:
-            self._child.stdin.close()
+            with suppress(BrokenPipeError):  # it has ended without reading all that it was told
+                self._child.stdin.close()
         return code
 
     def kill(self) -> int:

@@ -26,6 +26,11 @@ class Reaper:
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
+    def pid(self) -> int | None:
+        """The process id of the reaper, if it was started."""
+        return self._process.pid if self._process else None
+
+    @property
     def own(self) -> frozenset[int]:
         """The processes that this process has started through here, and the reaper."""
         return frozenset(self.groups | ({self._process.pid} if self._process else set()))
