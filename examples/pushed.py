@@ -13,5 +13,5 @@ with Publisher("shop") as shop, Subscriber("display") as display:
     shop.put("orders", b"lamp")
     shop.put("orders", b"piano")
     for _ in range(2):
-        for order in display.get("orders", timeout_s=60):
+        for order in display.get("orders", timeout_s=300):
             print("got", order.payload.decode())

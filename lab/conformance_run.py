@@ -50,6 +50,7 @@ from .rig.service import Service
 
 CALM_S: Final = 0.3  # after the last message: what does not come within it is not awaited
 CRASH_CALM_S: Final = 0.1
+ACKNOWLEDGED_S_MAX: Final = 30.0  # longer than any client that acknowledges needs
 PORTIONS_AT_ONCE: Final = 2
 
 
@@ -112,7 +113,7 @@ def _run_points(case: Case, wanted: Candidate, directory: Path, service: Service
             judged = _run_once(case, wanted, where, CrashRun(service, 1 + number, point))
             missed += point not in judged.points
             if judged.result.judgement != "conforms":
-                which = f"crash point {number} of {len(points)}: {name}"
+                which = f"crash point {number} of {len(points)}: {judged.points.get(point, name)}"
                 return replace(judged, result=at_point(judged.result, number, which), points=points)
             shutil.rmtree(where)
     tried = len(points) if only is None else 1
@@ -208,6 +209,12 @@ class _Trial:
                 return
             if stage.fed == count:
                 break
+        if stage.crash is not None:  # it has written its state when it acknowledges
+            stage.wait(
+                lambda: stage.seen.cursor >= count,
+                "acknowledgement of all",
+                at_most_s=min(ACKNOWLEDGED_S_MAX, stage.patience_s),
+            )
         stage.watch(CALM_S if stage.crash is None else CRASH_CALM_S)
         stage.stop_client()
         self._is_finished = True
@@ -281,7 +288,7 @@ class _Trial:
     def finish(self, hung: str, failed: str) -> Observed:
         """Read the log to its end, stop the client, write the evidence."""
         stage, actor = self._stage, self._actor
-        with suppress(HungError):  # what it has written counts all the same
+        with suppress(HungError, NotReadyError):  # what it has written counts all the same
             stage.look()
         continued = self._of_the_new_store()
         stage.kill_client()

@@ -41,7 +41,7 @@ from .auditor import audit
 from .core.conformance import TOPIC, UNREACHABLE, Given, Role
 from .core.conformance_evidence import ClientLife, Watched, claims_in, watched
 from .core.conformance_verdict import Ended
-from .rig.child_process import ChildProcess
+from .rig.child_process import ChildProcess, NotReadyError
 from .rig.crash_points import CrashPoint, CrashPoints
 from .rig.link import LinkTo
 from .rig.progress import GrowingJournal
@@ -121,7 +121,7 @@ class ConformanceStage:
         files = {"output": self.output, "state_dir": self.state_dir}
         self._crash_run = crash
         self.crash = None if crash is None else CrashPoints(files, crash.stop_at)
-        self._command, self._patience_s = command, patience_s
+        self._command, self.patience_s = command, patience_s
         self.lives: list[ClientLife] = []
         self.ended: list[Ended] = []
         self.resumable = True  # whether exit code 3 means to start it again
@@ -371,6 +371,8 @@ class ConformanceStage:
 
     def _look_at_client(self) -> None:
         now_s = time.monotonic()
+        if self.crash is not None and self.crash.error is not None:
+            raise NotReadyError(f"its calls are no longer watched: {self.crash.error}")
         if self.crash is not None and self.crash.is_reached and len(self.lives) == 1:
             self.note("crash", self.client, list(self.crash.points.values())[-1])
             self.kill_client()
@@ -412,9 +414,9 @@ class ConformanceStage:
                 return False
             if now_s - self._began_s > DEADLINE_S:
                 raise HungError(f"there was no {what} in the {DEADLINE_S:g} s that a case may take")
-            if now_s - self._moved_s > self._patience_s:
+            if now_s - self._moved_s > self.patience_s:
                 raise HungError(
-                    f"there was no {what}: nothing has moved for {self._patience_s:g} s, at "
+                    f"there was no {what}: nothing has moved for {self.patience_s:g} s, at "
                     f"{self.done} of {len(self.messages)} messages"
                 )
             time.sleep(LOOK_AGAIN_S)

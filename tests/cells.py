@@ -11,14 +11,19 @@ from typing import Any
 NOTEBOOKS = Path(__file__).parents[1] / "examples" / "notebooks"
 
 
-def run_cells(notebook: str, prepare: Callable[[str], str] = str) -> list[object]:
+def run_cells(
+    notebook: str,
+    prepare: Callable[[str], str] = str,
+    names: dict[str, Any] | None = None,
+) -> list[object]:
     """Run the code cells of a notebook; return the value of each one's last expression.
 
     Args:
         prepare: changes the text of a cell for the test.
+        names: is given the names of the notebook, also when a cell fails.
     """
     cells: list[dict[str, Any]] = json.loads((NOTEBOOKS / notebook).read_text("utf-8"))["cells"]
-    names: dict[str, object] = {}
+    names = {} if names is None else names
     values: list[object] = []
     for cell in (one for one in cells if one["cell_type"] == "code"):
         body = ast.parse(prepare("".join(cell["source"]))).body

@@ -96,17 +96,17 @@ TWINS: dict[str, str] = {
 }
 # Lines of Python by folder. Lower one freely; raise one only with the reason beside it.
 LINES_MAX: dict[str, int] = {
-    "common": 18_630,  # backups in series, object stores (from `pipeline`), dates of keys
+    "common": 18_640,  # backups in series, object stores (from `pipeline`), dates of keys
     "console": 2_470,  # the history of the last hours
-    "lab": 17_650,  # crash points by system calls; grading of any service, and its own deaths
+    "lab": 17_720,  # crash points by system calls, and grading of any service
     "pipeline": 6_770,
-    "proxy": 17_290,  # backups in a series; parts, hooks and tables of features
+    "proxy": 17_320,  # backups in a series; parts, hooks and tables of features
     "publisher": 5_090,  # a folder for each feature, and the registry
     "relay": 3_660,
     "reliable_pubsub": 300,
     "scripts": 17_250,  # with the reference, the benchmarks by version and the site, 470 lines
     "subscriber": 8_990,  # the registry of features, and calls by feature
-    "tests": 72_400,  # the examples, notebooks, tutorial, how-to pages and the site
+    "tests": 72_700,  # the examples, notebooks, tutorial, how-to pages and the site
 }
 VECTORS = "tests.wire.vectors"  # data, which a tool writes into the pages
 WAITING = frozenset({"zmq", "time", "socket", "threading", "subprocess", "multiprocessing"})

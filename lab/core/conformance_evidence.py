@@ -190,7 +190,7 @@ def publisher_lines(
         messages: its input.
         sent_ns: by line of the input, when the link first saw it; others count as put from the
             beginning, and say that this is inferred.
-        claimed_ns: by line of the output, when it was first seen there.
+        claimed_ns: by line of the output, when it was first seen there; others: when put.
         again_from: from this offset on the plan counts as begun a second time (`repeated_from`).
     """
     numbers = {crc32(payload): n for n, payload in enumerate(messages, start=1)}
@@ -232,7 +232,7 @@ def publisher_lines(
                 offset = entry.offset if said.offset is None else said.offset
                 lines.append(
                     Ok(
-                        at_ns=max(at_ns, claimed_ns[said.line]),
+                        at_ns=max(at_ns, claimed_ns.get(said.line, at_ns)),
                         op="put",
                         call=call,
                         sequence=entry.sequence,

@@ -14,7 +14,9 @@ This file is also the program that installs the filter, so it imports the standa
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
+import functools
 import os
 import platform
 import queue
@@ -22,7 +24,9 @@ import secrets
 import select
 import socket
 import struct
+import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -67,6 +71,8 @@ MACHINES: Final = {"x86_64": (0, 0xC000003E, 317), "aarch64": (1, 0xC00000B7, 27
 AT_CWD: Final = -100
 PATH_BYTES_MAX: Final = 4096
 LOOK_AGAIN_MS: Final = 100
+TRIAL_S_MAX: Final = 300.0
+TRIAL: Final = "import os; open('a', 'wb').write(b'1'); os.rename('a', 'b')"
 
 # linux/seccomp.h, linux/filter.h and linux/prctl.h
 SET_FILTER, GET_SIZES, NEW_LISTENER = 1, 3, 8
@@ -89,6 +95,34 @@ def why_not_here() -> str:
         return f"the kernel reports no system calls (seccomp): {os.strerror(ctypes.get_errno())}"
     if tuple(sizes[:2]) != (NOTIFICATION.size, ANSWER.size):
         return f"the kernel reports system calls in another form (seccomp): {tuple(sizes)}"
+    return why_a_trial_fails()
+
+
+@functools.cache
+def why_a_trial_fails() -> str:
+    """Return why a small program cannot be watched here; "" if it can.
+
+    A kernel before 5.5 knows no CONTINUE, a container may have a filter of its own, and the memory
+    of another process may be closed to us.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        points = CrashPoints({"trial": Path(folder)})
+        command = points.command([sys.executable, "-I", "-S", "-c", TRIAL])
+        try:
+            done = subprocess.run(
+                command, cwd=folder, capture_output=True, text=True, timeout=TRIAL_S_MAX
+            )
+        except subprocess.TimeoutExpired:
+            return f"a small program did not end in {TRIAL_S_MAX:g} s under the filter (seccomp)"
+        finally:
+            points.close()
+    if points.error is not None:
+        return f"the kernel takes no answer to a system call (seccomp): {points.error.strerror}"
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        return f"a small program failed under the filter (seccomp): {said[-1]}"
+    if not {"before write(trial/a)", "before rename(trial/b)"} <= set(points.points.values()):
+        return "the files of another process cannot be seen here (seccomp, ptrace)"
     return ""
 
 
@@ -115,6 +149,7 @@ class CrashPoints:
         """
         self.points: dict[CrashPoint, str] = {}  # with their names, in order
         self.is_reached = False  # the program waits there, to be killed
+        self.error: OSError | None = None  # the kernel refused an answer, and nothing is watched
         self._call = 0
         self._call_name = ""
         self._files = {name: os.path.realpath(path) for name, path in files.items()}
@@ -151,6 +186,8 @@ class CrashPoints:
         for listener in descriptors:
             try:
                 self._answer_all(listener)
+            except OSError as error:
+                self.error = error
             finally:
                 os.close(listener)
 
@@ -162,12 +199,15 @@ class CrashPoints:
                 if happened & select.POLLHUP and not happened & select.POLLIN:
                     return  # all processes with the filter have ended
                 notification = bytearray(NOTIFICATION.size)
-                with suppress(OSError):  # it was killed meanwhile
+                try:
                     fcntl.ioctl(listener, RECEIVE, notification)
                     number, pid, _, call, _, _, *arguments = NOTIFICATION.unpack(notification)
                     if self._lets(pid, self._calls[call], arguments):
                         answer = bytearray(ANSWER.pack(number, 0, 0, CONTINUE))
                         fcntl.ioctl(listener, SEND, answer)
+                except OSError as error:
+                    if error.errno not in (errno.ENOENT, errno.EINTR):  # killed; asked again
+                        raise
 
     def _lets(self, pid: int, call: WatchedCall, arguments: Sequence[int]) -> bool:
         """Return whether a call may happen; note the point at which it is."""

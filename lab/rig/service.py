@@ -254,9 +254,9 @@ class Service:
             return payloads
 
     def close(self) -> None:
-        """End and reap every process, also after a failure."""
+        """End and reap every process and what it has started, also after a failure."""
         for process in self.processes:
-            process.kill()
+            process.kill_group()
         self._ports.close()
 
     def __enter__(self) -> Self:

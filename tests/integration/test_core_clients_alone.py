@@ -35,10 +35,12 @@ COUNT: Final = 120
 PUBLISHER: Final = """
 import sys
 from reliable_pubsub.common.core.batch import Batch
+from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.publisher.client import Publisher
 
 endpoint, state_dir, count = sys.argv[1:]
-with Publisher("p", endpoint=endpoint, state_dir=state_dir) as publisher:
+retry = RetryPolicy(retries_max=1000)
+with Publisher("p", endpoint=endpoint, state_dir=state_dir, retry=retry) as publisher:
     publisher.resume()
     for number in range(int(publisher.note or b"0"), int(count)):
         publisher.put_batch("t", Batch([b"m_%d" % (number + 1)]), b"%d" % (number + 1))
@@ -46,10 +48,13 @@ with Publisher("p", endpoint=endpoint, state_dir=state_dir) as publisher:
 # The note is the length of the output, written in one step with the cursor.
 SUBSCRIBER: Final = """
 import json, sys
+from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.subscriber.client import Subscriber
 
 endpoint, state_dir, count, path = sys.argv[1:]
-with Subscriber("s", endpoint=endpoint, state_dir=state_dir) as subscriber, open(path, "ab") as out:
+retry = RetryPolicy(retries_max=1000)
+subscriber = Subscriber("s", endpoint=endpoint, state_dir=state_dir, retry=retry)
+with subscriber, open(path, "ab") as out:
     out.truncate(int(subscriber.note or b"0"))
     subscriber.subscribe("t")
     lines = open(path, "rb").read().count(b"\\n")

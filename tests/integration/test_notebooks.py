@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -40,8 +41,15 @@ def test_a_crash_is_watched_and_nothing_is_lost(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
-    with patch.dict(os.environ):
-        values = run_cells("watching_a_crash.ipynb")
+    names: dict[str, Any] = {}
+    try:
+        with patch.dict(os.environ):
+            values = run_cells("watching_a_crash.ipynb", names=names)
+    finally:
+        if "publisher" in names:
+            names["publisher"].close()
+        if "broker" in names:
+            names["broker"].kill()
 
     assert values == [
         None,

@@ -71,6 +71,7 @@ def followed(service: Service, text: str) -> None:
         [
             "env",
             *(f"RELIABLE_PUBSUB_{name}_ENDPOINT={one}" for name, one in endpoints.items()),
+            "RELIABLE_PUBSUB_SEND_RETRIES=1000",
             f"PATH={folder / 'bin'}:{os.environ['PATH']}",
             f"PYTHONPATH={REPOSITORY}",
             *("bash", "-c", "\n".join(script)),

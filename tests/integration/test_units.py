@@ -74,12 +74,18 @@ class TestAUnit:
         assert float(level[1]) < EXPOSURE_MAX, done.stdout
 
     def test_is_correct_to_systemd(self, unit: Path) -> None:
+        analyze = systemd("systemd-analyze")
+        version = subprocess.run([analyze, "--version"], capture_output=True, text=True, check=True)
+        number = re.match(r"systemd (\d+)", version.stdout)
+        if number and int(number[1]) < 252:
+            pytest.skip(f"systemd {number[1]} is older than 252 and does not know all settings")
         files = [unit, TIMER] if by_name(unit) == "backup" else [unit]
-        command = [systemd("systemd-analyze"), "verify", "--man=no", *map(str, files)]
+        command = [analyze, "verify", "--man=no", *map(str, files)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
 
         ours = [line for line in done.stderr.splitlines() if "reliable-pubsub" in line]
 
+        assert done.returncode == 0 or ours, done.stderr  # it has judged the unit
         assert [line for line in ours if "is not executable" not in line] == []
 
     def test_gives_its_command_what_it_takes(self, unit: Path) -> None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.errors import ConfigurationError
-from reliable_pubsub.common.core.journal import AnyLine, Finished, Found, FoundEnd, Seen
+from reliable_pubsub.common.core.journal import AnyLine, Finished, Found, FoundEnd, Ok, Seen
 from reliable_pubsub.lab.conformance_stage import tokens
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.conformance import CASES, CLIENT, TOPIC, Given, chosen, payloads
@@ -218,6 +218,13 @@ class TestTheStory:
             f"put {TOPIC} sequence 4: sent at an unknown time",
         ]
         assert "keeps no journal" in last
+
+    def test_has_a_line_of_the_output_that_was_written_after_the_last_look(self) -> None:
+        lines = publisher_lines(
+            LIVES, CLIENT, TOPIC, MESSAGES, SENT_NS, {}, ALL_CLAIMED[:1], ALL_STORED[:1]
+        )
+
+        assert [line.at_ns for line in lines if isinstance(line, Ok)] == [SENT_NS[1]]
 
 
 class TestTheVerdict:
