@@ -102,7 +102,6 @@ def test_the_example_client_passes_at_every_crash_point(
 
     check_passed(result, role)
     assert int(result.note.split()[-1]) > 15
-    assert "not reached" not in result.note
 
 
 @needs_crash_points
