@@ -215,7 +215,7 @@ def with_points(result: Result, tried: int, missed: int) -> Result:
     """A result that held at all crash points.
 
     Args:
-        missed: so many were not reached again, because the client made other calls.
+        missed: how many were not reached again, because the client made other calls.
     """
     note = f"crash points tried: {tried}"
     if missed:

@@ -113,7 +113,7 @@ class JudgedService:
 
         Args:
             source: the submission, in which commands are run.
-            resume_s: without an answer for so long, the run ends.
+            resume_s: the run ends after this long without an answer.
             check: raises if the submission is beyond its limits.
             clean: ends what the processes of a run have left.
         """
